@@ -183,6 +183,7 @@ def test_one_piece_is_the_law_of_the_base():
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_many_pieces_come_near_the_true_law(seed):
+def test_many_pieces_come_nearer_to_the_true_law(seed):
+    """By more than three times the sampling error of the shared mass, which is about 0.01."""
     function = net(4, 20, 20, 3, seed=seed)
-    assert gain(function, law(1, 4, variance=25.0, seed=seed), "divided_difference", 64) > 0.08
+    assert gain(function, law(1, 4, variance=25.0, seed=seed), "divided_difference", 64) > 0.03
