@@ -19,7 +19,9 @@ gc.disable()  # during collection, whose objects are all kept
 
 
 def pytest_addoption(parser):
-    parser.addoption("--sample", type=int, default=1, metavar="N", help="one in N files of slow tests, daily")
+    parser.addoption(
+        "--sample", type=int, default=1, metavar="N", help="one in N files with slow tests, by date"
+    )
 
 
 def pytest_collection_modifyitems(config, items):

@@ -31,12 +31,14 @@ def findings(path: Path, lines: set[int] | None = None) -> list[str]:
         tree = ast.parse("\n".join(text))
         docs = [n for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
         prose = {i for node in docs for i in range(node.lineno, node.end_lineno + 1)}
-    return [
-        f"{path}:{i}: {match[0].strip()} -> {better}"
-        for i in sorted(prose if lines is None else prose & lines)
-        for phrase, better in PHRASES.items()
-        if (match := re.search(rf"\b(?:{phrase})(?!\w)", re.sub(r"`[^`]*`|\]\(\S+", "``", text[i - 1])))
-    ]
+    found = []
+    for number in sorted(prose if lines is None else prose & lines):
+        without_code = re.sub(r"`[^`]*`|\]\(\S+", "``", text[number - 1])
+        for phrase, better in PHRASES.items():
+            match = re.search(rf"\b(?:{phrase})(?!\w)", without_code)
+            if match:
+                found.append(f"{path}:{number}: {match[0].strip()} -> {better}")
+    return found
 
 
 def added() -> dict[Path, set[int]]:

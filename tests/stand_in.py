@@ -35,9 +35,21 @@ _SCALARS = frozenset({aten.where.self, aten.masked_fill.Tensor, aten.masked_fill
 """Ops that accept CPU scalars, in addition to pointwise and indexing ops."""
 _WAITS = frozenset(
     {
-        *("_linalg_check_errors", "_linalg_eigh", "_linalg_svd", "_local_scalar_dense", "_unique2"),
-        *("allclose", "bincount", "equal", "linalg_eig", "linalg_lstsq", "masked_select", "multinomial"),
-        *("nonzero", "unique_consecutive", "unique_dim"),
+        "_linalg_check_errors",
+        "_linalg_eigh",
+        "_linalg_svd",
+        "_local_scalar_dense",
+        "_unique2",
+        "allclose",
+        "bincount",
+        "equal",
+        "linalg_eig",
+        "linalg_lstsq",
+        "masked_select",
+        "multinomial",
+        "nonzero",
+        "unique_consecutive",
+        "unique_dim",
     }
 )
 """Ops whose results, shapes or errors require the host to wait for the device."""

@@ -26,7 +26,7 @@ from sdp_bench.cli import cli
 from tests.attacks.calls import leaves, parsed
 from tests.english import findings
 from tests.project import ROOT, python, run_cell
-from tests.reports.test_page import Outline
+from tests.reports.helpers import Outline
 
 DOCS = ROOT / "docs"
 TEXTS = {

@@ -84,7 +84,7 @@ def test_first_order_is_exact_where_noise_is_small(compared):
     assert assert_small_noise_is_exact(compared).model.nunique() > 10
 
 
-def test_the_page_shows_what_is_known(known):
+def test_the_page_of_models_has_the_measured_summary(known):
     page = (models.DOCS / "models.md").read_text(encoding="utf-8")
     assert models.with_summary(page, known) == page
     assert models.with_summary(page, known[known.model != "alexnet"]) != page

@@ -129,10 +129,8 @@ def test_it_runs_as_printed(tmp_path):
     (shown,) = re.findall(r"```text\n(Data uncertainty.*?)```", PAGE, re.DOTALL)
     number = re.compile(r"\d+\.\d+")
     assert number.sub("#", done.stdout) == number.sub("#", shown)
-    printed, promised = (
-        [tuple(map(float, number.findall(line))) for line in text.splitlines()]
-        for text in (done.stdout, shown)
-    )
+    printed = [tuple(map(float, number.findall(line))) for line in done.stdout.splitlines()]
+    promised = [tuple(map(float, number.findall(line))) for line in shown.splitlines()]
     # Rounding differs between CPUs, and 300 steps of training carry it on.
     for got, told in zip(printed, promised, strict=True):
         assert got == pytest.approx(told, abs=0.06)

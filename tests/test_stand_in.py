@@ -19,7 +19,7 @@ def waited(x):
     return list(x.owner.synchronisations)
 
 
-def test_what_comes_to_the_host_is_counted(on):
+def test_values_copied_to_the_host_are_counted(on):
     assert on.owner.copied == 0
     on.cpu(), torch.empty(3).copy_(on[0]), on[:, 0].tolist()
     assert on.owner.copied == 6 + 3 + 2
@@ -45,15 +45,19 @@ def test_tensors_of_two_places_do_not_meet(on, name):
 
 
 WAITS = {
-    **{"item": lambda x: x[0, 0].item(), "float": lambda x: float(x.sum()), "cpu": lambda x: x.cpu()},
-    **{"copied into the host's": lambda x: torch.empty(2, 3).copy_(x), "nonzero": lambda x: x.nonzero()},
-    **{"mask": lambda x: x[x > 1], "equal": lambda x: torch.equal(x, x)},
+    "item": lambda x: x[0, 0].item(),
+    "float": lambda x: float(x.sum()),
+    "cpu": lambda x: x.cpu(),
+    "copied into the host's": lambda x: torch.empty(2, 3).copy_(x),
+    "nonzero": lambda x: x.nonzero(),
+    "mask": lambda x: x[x > 1],
+    "equal": lambda x: torch.equal(x, x),
     "cholesky": lambda x: torch.linalg.cholesky(torch.eye(2, device=x.device)),
 }
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_what_the_host_waits_for_is_counted(on, name):
+def test_synchronisations_with_the_host_are_counted(on, name):
     WAITS[name](on)
     assert len(waited(on)) == 1
 

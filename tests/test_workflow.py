@@ -120,7 +120,7 @@ def test_a_pull_request_gets_the_error_of_an_unreadable_entry(tmp_path):
 
 
 @pytest.mark.parametrize("linked", ["answer.txt", "other.txt"])
-def test_an_answer_that_leads_elsewhere_is_not_told(linked, tmp_path):
+def test_an_answer_that_is_a_link_is_not_posted(linked, tmp_path):
     (tmp_path / "answer").mkdir()
     (tmp_path / "secret").write_text("token")
     script = script_of(WORKFLOWS["answer.yml"]["jobs"]["answer"], "gh api")

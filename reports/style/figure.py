@@ -46,6 +46,8 @@ _SLIMMER: tuple[tuple[str, Any], ...] = (
     (r'<path d="[^"]*" style="fill: none"/>\s*', ""),
     (r" ?\n(?=[A-Zz])", " "),
     (r"\s+(?=\"\s)|[ \n]+(?=\"/>)", ""),
+    # only in paths without curves, after which numbers would be more points of the curve
+    (r'd="[-\d.MLz ]*"', lambda path: re.sub(r"(?<=\d) L ", " ", path[0])),
 )
 """Patterns in matplotlib's SVG, and shorter text for them: ids, fonts and zero rotations."""
 _STYLE = re.compile('style="[^"]*"')

@@ -33,10 +33,29 @@ PICKED = [
 ]
 
 NOISES = (
-    *("", "no-such-thing", "gaussian:1", "stable", "stable:x", "stable:2.1", "stable:nan", "\x1b[31m"),
-    *("student_t:", "student_t:0", "student_t:inf", "mixture", "mixture:1*", "mixture:0.9*1+0.2*5"),
-    *("mixture:1*-1", "mixture:1*nan", "scales:1/2/3", "scales:1//2", "scales:0/0/0/0", "scales:inf/1/1/1"),
-    *("covariance", "residuals:", "x" * 999),
+    "",
+    "no-such-thing",
+    "gaussian:1",
+    "stable",
+    "stable:x",
+    "stable:2.1",
+    "stable:nan",
+    "\x1b[31m",
+    "student_t:",
+    "student_t:0",
+    "student_t:inf",
+    "mixture",
+    "mixture:1*",
+    "mixture:0.9*1+0.2*5",
+    "mixture:1*-1",
+    "mixture:1*nan",
+    "scales:1/2/3",
+    "scales:1//2",
+    "scales:0/0/0/0",
+    "scales:inf/1/1/1",
+    "covariance",
+    "residuals:",
+    "x" * 999,
 )
 """Wrong noise of nets with four inputs."""
 

@@ -21,8 +21,24 @@ from tests.project import ROOT
 
 SEED = 7
 RUN = (
-    *("run", "iris-std", "--preset", "smoke", "--depth", "1", "--inputs", "2", "--rules", "sdp,unscented"),
-    *("--samples", "1024", "--pilot-samples", "1024", "--cells", "16", "--jobs", "1"),
+    "run",
+    "iris-std",
+    "--preset",
+    "smoke",
+    "--depth",
+    "1",
+    "--inputs",
+    "2",
+    "--rules",
+    "sdp,unscented",
+    "--samples",
+    "1024",
+    "--pilot-samples",
+    "1024",
+    "--cells",
+    "16",
+    "--jobs",
+    "1",
 )
 
 

@@ -10,7 +10,7 @@ from sdp_bench.reports.page import build
 from tests.attacks.calls import called
 from tests.reports import made_up
 
-FRAME = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+FRAME = made_up.frame(depths=(1,), rules=made_up.FEW, experiments=("iris-tv",))
 HOME = "<!doctype html>\n<html><head><title>My home page</title></head></html>\n"
 
 

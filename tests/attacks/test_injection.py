@@ -90,7 +90,7 @@ def test_a_summary_for_a_pull_request_shows_texts_and_makes_nothing_of_them(host
 
 
 @each_text
-def test_a_terminal_obeys_none(hostile, capsys):
+def test_no_control_sequence_reaches_the_terminal(hostile, capsys):
     echo(hostile)
     echo(report.text(outcome(hostile)))
     with progress.Screen().meter(hostile) as meter:

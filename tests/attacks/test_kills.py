@@ -17,9 +17,25 @@ from tests.project import ROOT
 
 SIGMAS = 12
 RUN = (
-    *("iris-std", "--preset", "smoke", "--depth", "1", "--inputs", "2", "--rules", "sdp,unscented"),
-    *("--samples", "1024", "--pilot-samples", "1024", "--cells", "16", "--jobs", "2"),
-    *("--sigma", ",".join(f"{0.1 * k:.1f}" for k in range(1, SIGMAS + 1))),
+    "iris-std",
+    "--preset",
+    "smoke",
+    "--depth",
+    "1",
+    "--inputs",
+    "2",
+    "--rules",
+    "sdp,unscented",
+    "--samples",
+    "1024",
+    "--pilot-samples",
+    "1024",
+    "--cells",
+    "16",
+    "--jobs",
+    "2",
+    "--sigma",
+    ",".join(f"{0.1 * k:.1f}" for k in range(1, SIGMAS + 1)),
 )
 
 

@@ -99,7 +99,8 @@ def _predictions(setting):
     if setting in _HEAVY:
         law = sr.Cauchy(torch.zeros(1, 2).double(), torch.ones(1, 2).double())
         return {"Cauchy": Prediction(law, truth, passes=lambda: 11.0)}
-    mean, covariance = (torch.from_numpy(x)[None] for x in (truth.moments.mean, truth.moments.covariance))
+    mean = torch.from_numpy(truth.moments.mean)[None]
+    covariance = torch.from_numpy(truth.moments.covariance)[None]
     variance = covariance.diagonal(dim1=1, dim2=2)
     drawn = truth.redrawn("a prediction", "mc", 64).double()[None]
     laws = {"shifted": sr.Gaussian(mean + variance.sqrt() / 8, 1.25 * covariance)}
@@ -199,7 +200,9 @@ def problems(now, before):
             lines.append(f"{line} and has version {entry['version']}: run `{COMMAND}`")
         else:
             owner, version = _owner(name)
-            lines.append(f"{line}: if it is intended, raise {owner} to {version + 1} and run `{COMMAND}`")
+            lines.append(
+                f"{line}: if the change is intended, raise {owner} to {version + 1} and run `{COMMAND}`"
+            )
     return lines
 
 

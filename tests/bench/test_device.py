@@ -1,4 +1,4 @@
-"""Runs on a device measure what runs on the CPU do: a group of every suite, and every metric.
+"""Runs on a device measure what runs on the CPU do: a group of every experiment, and every metric.
 
 The device is a stand-in (:class:`tests.stand_in.StandIn`).
 """
@@ -22,8 +22,7 @@ from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.uci import group
 from sdp_bench.bench.studies.uci.stacked import Setting
 from tests.bench.conftest import made_up_tables, make_plan
-from tests.bench.experiments import test_image_classifiers as classifiers
-from tests.bench.nets.test_image_training import TEST
+from tests.bench.nets.helpers import RESNET, TEST, classifier
 from tests.bench.studies import conftest as made
 from tests.stand_in import StandIn
 
@@ -31,20 +30,18 @@ NETS = Settings().but(depths=(1,), width=8, nets=1, inputs=1, sigmas=(0.3,), tra
 DRAWN = NETS.but(samples=4096, pilot_samples=4096, w1_points=100, certified_points=100)
 SMALL = DRAWN.but(cells=64, bins=4)
 PLAIN = frozenset({"iris", "ci"})
-"""Kinds of suites with plain nets, whose samples are equal bit for bit; eigenvalues depend on the layout in
-memory. In others the CPU has kernels of its own, so that a sample in a thousand may lie in another cell."""
+"""Kinds of experiments with plain nets, whose samples are equal bit for bit; eigenvalues depend on the layout
+in memory. In others the CPU has kernels of its own, so a sample in a thousand may lie in another cell."""
 
 
 def image_plan(name, settings):
     """Of nets for images that are made up and small."""
     chosen = experiment(name)
     if name == "resnet-tv":
-        small, net = classifiers.RESNET, classifiers.classifier(0.5)
+        small, net = RESNET, classifier(0.5)
     else:
         small = ImageArchitecture("vit", 1, 8, classes=3, width=8)
-        net = dataclasses.replace(
-            classifiers.classifier(0.5), architecture=small, state=small.build(0).state_dict()
-        )
+        net = dataclasses.replace(classifier(0.5), architecture=small, state=small.build(0).state_dict())
     return plan_of([dataclasses.replace(chosen, classifiers=(small,))], settings, [net])
 
 
@@ -83,7 +80,7 @@ def made_up(monkeypatch, tmp_path):
 
 
 QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
-"""A suite of each kind; all others are measured with the slow tests."""
+"""An experiment of each kind; all others are measured with the slow tests."""
 
 
 @pytest.mark.parametrize(
@@ -94,7 +91,9 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
         if known.takes("device")
     ],
 )
-def test_a_group_of_every_suite_is_measured_on_a_device_as_on_the_cpu(name, made_up, monkeypatch, tmp_path):
+def test_a_group_of_every_experiment_is_measured_on_a_device_as_on_the_cpu(
+    name, made_up, monkeypatch, tmp_path
+):
     sets = made.MADE if name == "selective" else {}
     load = lambda self, split="test": sets.get((self.name, split), TEST)  # noqa: E731
     monkeypatch.setattr(ImageClassification, "load", load)

@@ -11,8 +11,14 @@ KEY = OracleKey("net", "input", "gaussian:sigma=1.0", "mc", 1000)
 
 def test_digests_tell_values_dtypes_and_shapes_apart():
     parts = [
-        *(torch.zeros(4), torch.zeros(2, 2), torch.zeros(4).double(), torch.ones(4), [0, 0, 0, 0]),
-        *({"a": torch.zeros(4)}, {"b": torch.zeros(4)}, "0"),
+        torch.zeros(4),
+        torch.zeros(2, 2),
+        torch.zeros(4).double(),
+        torch.ones(4),
+        [0, 0, 0, 0],
+        {"a": torch.zeros(4)},
+        {"b": torch.zeros(4)},
+        "0",
     ]
     assert len({identity.digest(part) for part in parts}) == len(parts)
     assert identity.digest({"a": 1, "b": 2}) == identity.digest({"b": 2, "a": 1})

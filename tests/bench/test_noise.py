@@ -52,13 +52,15 @@ def test_keys_of_gaussian_subjects_are_what_they_were(net):
     assert heavy.hex == "ce7f0cf60de943ae"
 
 
-def test_suites_with_other_noise_have_groups_and_oracles_of_their_own():
+def test_experiments_with_other_noise_have_separate_groups_and_oracles():
     settings = TINY.but(sigmas=(1.0,), rules=("sdp",), sizes=dict.fromkeys(experiments(), Size(1, 1)))
     plan = make_plan(settings, ("iris-tv", "iris-std", "iris-cauchy"))
     assert [group.noise for group in plan.groups.values()] == [GAUSSIAN, CAUCHY]
     gaussian, cauchy = plan.groups.values()
     assert isinstance(gaussian.law, sdp_ref.DiagonalGaussian)
     assert isinstance(cauchy.law, sdp_ref.Cauchy)
+    assert cauchy.title.endswith("Cauchy noise 1")
+    assert gaussian.title.endswith("sigma 1")
     assert gaussian.inputs[0].row == cauchy.inputs[0].row
     assert gaussian.keys[0] != cauchy.keys[0]
 
@@ -94,9 +96,12 @@ EVERY = {**{text: noise_of(text) for text in WRITTEN}, **{k: filled(k) for k in 
 @pytest.mark.parametrize(
     ("text", "label"),
     [
-        *(("gaussian", "gaussian:sigma=0.1"), ("cauchy", "cauchy:gamma=0.1")),
-        *(("stable:1.5", "stable:alpha=1.5,gamma=0.1"), ("laplace", "laplace:sigma=0.1")),
-        *(("uniform", "uniform:sigma=0.1"), ("student_t:5", "student_t:df=5.0,sigma=0.1")),
+        ("gaussian", "gaussian:sigma=0.1"),
+        ("cauchy", "cauchy:gamma=0.1"),
+        ("stable:1.5", "stable:alpha=1.5,gamma=0.1"),
+        ("laplace", "laplace:sigma=0.1"),
+        ("uniform", "uniform:sigma=0.1"),
+        ("student_t:5", "student_t:df=5.0,sigma=0.1"),
         ("student_t:2", "student_t:df=2.0,gamma=0.1"),
         ("mixture:0.9*1+1e-1*5e+0", "mixture:0.9*1.0+0.1*5.0,sigma=0.1"),
         ("scales:0.1/0.20/3", "scales:0.1/0.2/3.0,sigma=0.1"),
@@ -130,7 +135,8 @@ def test_what_is_stored_is_the_same_noise_without_its_file():
         for same in (again, pickle.loads(pickle.dumps(family))):
             assert same == family
             assert (same.text, same.name) == (family.text, family.name)
-            law, other = (each.law(torch.zeros(2, 3), 0.5) for each in (family, same))
+            law = family.law(torch.zeros(2, 3), 0.5)
+            other = same.law(torch.zeros(2, 3), 0.5)
             for one in dataclasses.fields(law):
                 a, b = getattr(law, one.name), getattr(other, one.name)
                 assert torch.equal(a, b) if isinstance(a, torch.Tensor) else type(a) is type(b)
@@ -142,7 +148,9 @@ def test_what_is_stored_is_the_same_noise_without_its_file():
 # Standard deviation and kurtosis by hand, of a component at scale 1.
 _MIXED = 0.9 + 0.1 * 25
 EXACT = {
-    **{"laplace": (1.0, 6.0), "uniform": (1.0, 1.8), "student_t:10": (1.0, 4.0)},
+    "laplace": (1.0, 6.0),
+    "uniform": (1.0, 1.8),
+    "student_t:10": (1.0, 4.0),
     "mixture:0.9*1+0.1*5": (1.0, 3 * (0.9 + 0.1 * 625) / _MIXED**2),
     "scales:0.1/0.2/3": (np.array([0.1, 0.2, 3.0]), 3.0),
     "covariance": (np.sqrt(np.diag(COVARIANCE)), 3.0),
@@ -201,7 +209,7 @@ def small(**options):
     return TINY.but(**{"sizes": sizes, "sigmas": (0.5,), "rules": ("sdp",), **options})
 
 
-def test_rules_that_take_moments_say_so_once_and_not_at_each_input():
+def test_rules_that_take_moments_note_it_once_for_all_inputs():
     key = OracleKey("", "", "", "mc", 100)
     noise = EVERY["laplace"]
     with warnings.catch_warnings():

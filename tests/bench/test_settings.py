@@ -58,11 +58,14 @@ def test_the_design_of_a_run_goes_before_that_of_a_preset_and_the_papers():
     ("options", "message"),
     [
         ({"nets": 0}, "nets must be positive"),
+        ({"depths": ()}, "depths must be positive"),
         ({"features": "log"}, "unknown feature scaling 'log'"),
         ({"samples": 5}, "samples must be at least 100"),
         ({"sigmas": (0.0,)}, "sigma must be positive"),
+        ({"bins": -1}, "bins must be positive"),
         ({"sampler": "lhs"}, "choose from mc, sobol"),
         ({"activation": "maxout"}, "choose from relu"),
+        ({"w1_pairs": 1}, "w1_pairs must be at least 2"),
         ({"learning_rate": float("inf")}, "positive and finite"),
     ],
 )

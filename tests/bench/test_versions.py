@@ -1,10 +1,13 @@
 """The guard of versions: numbers that change without a new version are named, with the class to raise."""
 
+import dataclasses
+
 import pytest
 
 import sdp_ref
 from sdp_bench.bench.experiments import versions
 from sdp_bench.bench.metrics import metrics
+from sdp_bench.bench.metrics.distances import BuresDistance
 from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.rules import resolve, rule_of
 from sdp_ref import rules
@@ -54,7 +57,7 @@ def test_a_changed_rule_is_named_with_the_class_to_raise(monkeypatch):
     assert line.startswith("rule 'dvia' predicts other numbers than version 1 did (")
     assert "covariance off by 3e-03 of its size)" in line
     assert line.endswith(
-        ": if it is intended, raise DVIA.version to 2 and run `python -m tests.bench.record_versions`"
+        ": if the change is intended, raise DVIA.version to 2 and run `python -m tests.bench.record_versions`"
     )
 
 
@@ -154,3 +157,32 @@ def test_a_plug_in_whose_source_changes_is_measured_again(tmp_path):
     expected = f"rule {second}, metric 1, oracle 1"
     assert set(after.fingerprint[after.rule == "my_rule"]) == {expected}
     assert not after.value[after.rule == "my_rule"].equals(before.value[before.rule == "my_rule"])
+
+
+def test_a_changed_metric_is_named(monkeypatch):
+    estimates = BuresDistance.estimates
+
+    def larger(self, truth, prediction):
+        for component, estimate in estimates(self, truth, prediction):
+            yield component, dataclasses.replace(estimate, value=1.001 * estimate.value)
+
+    monkeypatch.setattr(BuresDistance, "estimates", larger)
+    (line,) = problems("metric bures", "metric std_ratio")
+    assert line.startswith("metric 'bures' gives other numbers than version 1 did")
+    assert "raise BuresDistance.version to 2" in line
+
+
+def test_changed_numbers_of_an_unchanged_version_are_not_recorded(monkeypatch, tmp_path):
+    file = tmp_path / "versions.json"
+    file.write_text(guard.FILE.read_text())
+    before = file.read_text()
+    monkeypatch.setattr(guard, "FILE", file)
+    monkeypatch.setattr(guard, "NAMES", ("rule dvia",))
+    monkeypatch.setattr(guard.today, "__defaults__", (("rule dvia",),))
+    change(monkeypatch, DVIA)
+    with pytest.raises(SystemExit, match=r"raise DVIA\.version to 2"):
+        guard.main()
+    assert file.read_text() == before
+    monkeypatch.setattr(DVIA, "version", 2)
+    guard.main()
+    assert problems("rule dvia") == []

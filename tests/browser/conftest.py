@@ -35,7 +35,9 @@ class Window:
 
 @pytest.fixture(scope="session")
 def browser():
-    driver = pytest.importorskip("playwright.sync_api", reason="no playwright (the extra browser)")
+    driver = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (the extra browser)"
+    )
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"no browser: none of {', '.join(BROWSERS)}")
@@ -65,13 +67,13 @@ def _report(folder, **measured):
 
 @pytest.fixture(scope="session")
 def report(tmp_path_factory):
-    measured = {"depths": (1,), "rules": made_up.FEW, "suites": ("iris-tv",)}
+    measured = {"depths": (1,), "rules": made_up.FEW, "experiments": ("iris-tv",)}
     return _report(tmp_path_factory.mktemp("small"), **measured)
 
 
 @pytest.fixture(scope="session")
 def large_report(tmp_path_factory):
-    """One of three suites, with tables that are wider than some windows."""
+    """One of three experiments, with tables that are wider than some windows."""
     return _report(tmp_path_factory.mktemp("large"), depths=(1, 2))
 
 
@@ -94,3 +96,24 @@ def tables(tmp_path, window):
         return window.open(path, **shown)
 
     return opened
+
+
+NETS = """
+{% call scrolled("Nets", spread="standard deviation over 4 nets") %}
+<thead><tr><th scope="col" class="text">net</th><th scope="col">σ</th>
+<th scope="col" class="text">rule</th><th scope="col">1 − TV</th><th scope="col">time</th></tr></thead>
+<tbody>
+<tr><th scope="row" class="text">2 ReLU layers</th><td>10</td><td class="text">SDP</td>
+<td><strong><a href="#a">0.95</a></strong>
+<span class="small">± 0.02</span></td><td data-value="0.002">2 ms</td></tr>
+<tr><th scope="row" class="text">10 ReLU layers</th><td>1</td><td class="text">DVIA</td><td>−1.20e−5</td>
+<td data-value="60">1 min</td></tr>
+<tr><th scope="row" class="text">1 GELU layer</th><td>10</td><td class="text">DVIA</td><td>–</td>
+<td></td></tr>
+<tr><th scope="row" class="text">10 ReLU layers</th><td>2,000</td><td class="text">=SUM(A1)|50 %</td>
+<td>≈ 0.50 ± 0.25</td><td data-value="3">3 s</td></tr>
+<tr><th scope="row" class="text">10 ReLU layers</th><td>0.5</td><td class="text">a_b & “c”</td><td>∞</td>
+<td data-value="0.5">500 ms</td></tr>
+</tbody>
+{% endcall %}
+"""

@@ -12,7 +12,7 @@ from sdp_bench.reports import drilldown
 from sdp_bench.reports.page import build
 from sdp_bench.reports.style.theme import contrast
 from tests.bench.conftest import TINY, make_plan, run_all
-from tests.browser.test_tables import NETS
+from tests.browser.conftest import NETS
 from tests.reports import made_up
 
 WIDTHS = (390, 768, 1280)
@@ -73,7 +73,7 @@ def test_a_drill_down_page_is_accessible_and_fits(tmp_path, window):
             assert window.complaints == []
 
 
-def test_nothing_is_asked_of_the_network_and_nothing_is_complained_of(report, window):
+def test_pages_make_no_network_requests_and_raise_no_errors(report, window):
     for path in (report, lists_of(report)):
         page = window.open(path)
         page.evaluate(OPEN)
@@ -118,7 +118,7 @@ def test_no_page_of_a_site_scrolls_sideways(large_report, window, width):
 @pytest.mark.slow
 def test_names_of_any_length_leave_pages_as_wide_as_they_are(tmp_path, window):
     rules = ("sdp", "a_rule_of_mine_" + "x" * 120, "é" * 301, "é" * 300)
-    frame = made_up.frame(depths=(1,), nets=3, inputs=1, rules=rules, suites=("iris-tv",))
+    frame = made_up.frame(depths=(1,), nets=3, inputs=1, rules=rules, experiments=("iris-tv",))
     frame = frame.assign(network="n" * 300, activation="own:" + "my_net_" * 14)
     failures = made_up.FAILURES.assign(rule=rules[1], group="g" * 200)
     build(made_up.results(frame, failures=failures), tmp_path, made_up.SECTIONS)
@@ -220,7 +220,8 @@ def colours(page):
 
 
 def test_one_drawing_serves_light_and_dark_pages(report, window):
-    light, dark = (colours(window.open(report, scheme=scheme)) for scheme in ("light", "dark"))
+    light = colours(window.open(report, scheme="light"))
+    dark = colours(window.open(report, scheme="dark"))
     assert len(light) == len(dark) > 30
     assert "rgb(31, 35, 40) none" in light
     assert "rgb(227, 229, 232) none" in dark

@@ -1,24 +1,7 @@
 """What a browser adds to tables: order, and a filter where there are many rows."""
 
-NETS = """
-{% call scrolled("Nets", spread="standard deviation over 4 nets") %}
-<thead><tr><th scope="col" class="text">net</th><th scope="col">σ</th>
-<th scope="col" class="text">rule</th><th scope="col">1 − TV</th><th scope="col">time</th></tr></thead>
-<tbody>
-<tr><th scope="row" class="text">2 ReLU layers</th><td>10</td><td class="text">SDP</td>
-<td><strong><a href="#a">0.95</a></strong>
-<span class="small">± 0.02</span></td><td data-value="0.002">2 ms</td></tr>
-<tr><th scope="row" class="text">10 ReLU layers</th><td>1</td><td class="text">DVIA</td><td>−1.20e−5</td>
-<td data-value="60">1 min</td></tr>
-<tr><th scope="row" class="text">1 GELU layer</th><td>10</td><td class="text">DVIA</td><td>–</td>
-<td></td></tr>
-<tr><th scope="row" class="text">10 ReLU layers</th><td>2,000</td><td class="text">=SUM(A1)|50 %</td>
-<td>≈ 0.50 ± 0.25</td><td data-value="3">3 s</td></tr>
-<tr><th scope="row" class="text">10 ReLU layers</th><td>0.5</td><td class="text">a_b & “c”</td><td>∞</td>
-<td data-value="0.5">500 ms</td></tr>
-</tbody>
-{% endcall %}
-"""
+from tests.browser.conftest import NETS
+
 SPANS = """
 {% call scrolled("Claims") %}
 <thead><tr><th scope="col" class="text">claim</th><th scope="col" class="text">recipe</th>
@@ -116,10 +99,9 @@ def test_heads_stay_in_view(tables):
     )
     scroll = page.locator(".scroll")
     scroll.evaluate("each => each.scrollTo(700, 900)")
-    place, head, first = (
-        page.locator(name).first.bounding_box()
-        for name in (".scroll", "thead th", "tbody tr:nth-child(50) th")
-    )
+    place = page.locator(".scroll").first.bounding_box()
+    head = page.locator("thead th").first.bounding_box()
+    first = page.locator("tbody tr:nth-child(50) th").first.bounding_box()
     assert (head["y"], head["x"]) == (place["y"], place["x"])
     assert first["x"] == place["x"]
     narrow = rows.replace("<td>0.12345</td>" * 30, "<td>1</td>")

@@ -59,7 +59,8 @@ def total_variation(rng):
 def sobol(rng):
     """The same for Sobol points through a small ReLU net, in cells of equal mass."""
     samples, trials = 2**14, 40
-    first, last = (torch.from_numpy(rng.standard_normal(shape)) for shape in ((4, 16), (16, 3)))
+    first = torch.from_numpy(rng.standard_normal((4, 16)))
+    last = torch.from_numpy(rng.standard_normal((16, 3)))
     x = DiagonalGaussian(torch.zeros(1, 4).double(), torch.ones(1, 4).double())
 
     def outputs(sampler="sobol"):
@@ -117,7 +118,8 @@ def headline(rng):
         cells = PrincipalCells.from_samples((directions @ rng.standard_normal((axes, 2**17))).T, 512)
 
         def estimate(wrong=None, *, axes=axes, directions=directions, cells=cells):
-            oracle, rule = (rng.standard_normal((axes, samples)) for _ in range(2))
+            oracle = rng.standard_normal((axes, samples))
+            rule = rng.standard_normal((axes, samples))
             rule = wrong(rule) if wrong else rule
             counts = [cells.counts((directions @ z).T) for z in (oracle, rule)]
             floor = floor_of_largest(counts[0], samples, seed=int(rng.integers(2**31)))
@@ -143,9 +145,8 @@ def transport(rng):
             for multiple, nominal in ((16, LEVEL), *(((4, None),) if name == "W1" else ())):
                 trials, errors = 200, 0
                 for _ in range(trials):
-                    oracle, rule = (
-                        rng.standard_normal((n, 3)) * deviations for n in (multiple * points, points)
-                    )
+                    oracle = rng.standard_normal((multiple * points, 3)) * deviations
+                    rule = rng.standard_normal((points, 3)) * deviations
                     errors += not distance(oracle, rule, points).indistinguishable
                 condition = f"three {outputs}, {points} of {multiple * points} points"
                 yield Rate(f"floor of {name}", condition, nominal, errors, trials)
@@ -154,7 +155,8 @@ def transport(rng):
 def moments(rng):
     """Floors of metrics of moments, and the interval of a ratio of standard deviations that is 1.1."""
     trials, samples = 300, 10**4
-    right, wrong = (_gaussian(scale) for scale in (1.0, 1.1))
+    right = _gaussian(1.0)
+    wrong = _gaussian(1.1)
     for shape in ("Gaussian", "exponential"):
         errors = dict.fromkeys(("mean error", "std ratio", "Bures", "Gaussian KL", "interval"), 0)
         for _ in range(trials):
@@ -220,10 +222,8 @@ def bins_along_axes(rng):
         for _ in range(trials):
             cells = AxisBins.from_samples(rng.standard_normal((2**14, 2)), 10, bin_range)
             edges = np.linspace(cells.low, cells.high, cells.bins + 1)
-            p, q = (
-                np.multiply.outer(*np.diff(stats.norm.cdf(edges.T / sd), prepend=0, append=1))
-                for sd in (1, scale)
-            )
+            p = np.multiply.outer(*np.diff(stats.norm.cdf(edges.T), prepend=0, append=1))
+            q = np.multiply.outer(*np.diff(stats.norm.cdf(edges.T / scale), prepend=0, append=1))
             sides = (cells.counts(sd * rng.standard_normal((samples, 2))) for sd in (1, scale))
             errors += _misses(total_variation_of_counts(*sides, floor), np.abs(p - q).sum() / 2)
         condition = f"10 bins, {bin_range} of a pilot, {samples:,} samples"

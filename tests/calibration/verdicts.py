@@ -33,7 +33,8 @@ def best_of_several(rng):
     for own, others in ((1, 7), (7, 1), (7, 7)):
         errors = np.zeros(2, dtype=int)
         for _ in range(trials):
-            first, second = (rng.standard_normal((runs, number)) for number in (own, others))
+            first = rng.standard_normal((runs, own))
+            second = rng.standard_normal((runs, others))
             gap = first[:, first.mean(0).argmax()] - second[:, second.mean(0).argmax()]
             errors += np.array(Effect("gap", gap, choices=own, against=others).p) <= LEVEL
         for side, count in zip(("above", "below"), errors.tolist(), strict=True):
@@ -68,22 +69,18 @@ def _families():
     """Parts of each statement by convention, each as the file of its nets and its effects, shape (nets,)."""
     evidence = Evidence(committed_results())
     (topic,) = (topic for topic in topics() if topic.key == "tables")
-    answers = [answer for one in topic.statements if one.rule and (answer := one.rule(evidence))]
-    every = [[trial for trial in answer.trials if trial.effects] for answer in answers]
-    conventions = {trial.convention for trials in every for trial in trials if len(trial.convention) > 1}
-    return [
-        [
-            [
-                (effect.sources[0][1].partition("#")[0], effect.values)
-                for effect in trial.effects
-                if np.isfinite(effect.values).all()
-            ]
-            for trials in every
-            for trial in trials
-            if set(trial.convention) <= set(convention)
-        ]
-        for convention in sorted(conventions)
-    ]
+    answers = [statement.rule(evidence) for statement in topic.statements if statement.rule]
+    trials = [trial for answer in answers if answer for trial in answer.trials if trial.effects]
+    conventions = {trial.convention for trial in trials if len(trial.convention) > 1}
+
+    def parts(trial):
+        finite = [effect for effect in trial.effects if np.isfinite(effect.values).all()]
+        return [(effect.sources[0][1].partition("#")[0], effect.values) for effect in finite]
+
+    def family(convention):
+        return [parts(trial) for trial in trials if set(trial.convention) <= set(convention)]
+
+    return [family(convention) for convention in sorted(conventions)]
 
 
 def _share(effects):
@@ -97,7 +94,8 @@ def _p(family, nets, trials, rng):
     batches = [_tests(family, nets, _AT_ONCE, rng) for _ in range(trials // _AT_ONCE)]
     supported, refuted = [], []
     for place in range(len(family)):
-        above, below = (np.concatenate([batch[place][side] for batch in batches], 1) for side in (0, 1))
+        above = np.concatenate([batch[place][0] for batch in batches], 1)
+        below = np.concatenate([batch[place][1] for batch in batches], 1)
         prone = (above <= LEVEL / len(family)).mean(1).argmax()
         supported.append(above[prone])
         refuted.append(p_of_some_part(below.T))

@@ -60,7 +60,7 @@ def frame(
     nets=2,
     inputs=2,
     rules=RULES,
-    suites=("iris-tv", "iris-w1", "iris-std"),
+    experiments=("iris-tv", "iris-w1", "iris-std"),
     seed=0,
     activation="relu",
 ):
@@ -75,22 +75,22 @@ def frame(
             for place in range(inputs):
                 subject = {"network": network, "activation": activation, "depth": depth, "net": net}
                 subject |= {"seed": number, "input": 7 + 31 * place + number, "accuracy": accuracy}
-                rows += [subject | row for row in _measurements(depth, rules, suites, rng)]
+                rows += [subject | row for row in _measurements(depth, rules, experiments, rng)]
     return pd.DataFrame(rows)
 
 
-def _measurements(depth, rules, suites, rng):
-    if "iris-tv" in suites:
+def _measurements(depth, rules, experiments, rng):
+    if "iris-tv" in experiments:
         for sigma in TV_SIGMAS:
             yield from _tv(depth, sigma, rules, rng)
-    if "iris-w1" in suites:
+    if "iris-w1" in experiments:
         for sigma in W1_SIGMAS:
             for rule in rules:
                 floor = 0.3 * sigma * depth
                 value = floor * (1 + 8 * _TV.get(rule, 0.3)) * float(np.exp(rng.normal(0, 0.1)))
                 errors = floor, floor * 1.12, 0.02 * value
                 yield _record("iris-w1", sigma, rule, "w1", "", value, *errors, "output")
-    if "iris-std" in suites:
+    if "iris-std" in experiments:
         for sigma in TV_SIGMAS:
             yield from _moments(depth, sigma, rules, rng)
 
@@ -134,10 +134,23 @@ def table(columns, rows, **fixed):
 
 
 ROW = {
-    **{"experiment": "iris-tv", "network": "4-100-100-100-100-3", "activation": "relu", "depth": 4},
-    **{"net": "net0", "seed": 0, "input": 0, "sigma": 1.0, "rule": "sdp", "metric": "tv_headline"},
-    **{"component": "", "floor": 0.01, "floor95": 0.012, "stderr": 4e-4, "unit_of_measure": "1"},
-    **{"seconds": 1e-3, "accuracy": 0.98},
+    "experiment": "iris-tv",
+    "network": "4-100-100-100-100-3",
+    "activation": "relu",
+    "depth": 4,
+    "net": "net0",
+    "seed": 0,
+    "input": 0,
+    "sigma": 1.0,
+    "rule": "sdp",
+    "metric": "tv_headline",
+    "component": "",
+    "floor": 0.01,
+    "floor95": 0.012,
+    "stderr": 4e-4,
+    "unit_of_measure": "1",
+    "seconds": 1e-3,
+    "accuracy": 0.98,
 }
 """A measurement but for its value."""
 
@@ -147,9 +160,9 @@ def row(value, **changes):
     return ROW | {"value": float(value)} | changes
 
 
-def _record(suite, sigma, rule, metric, component, value, floor, floor95, stderr, unit):
+def _record(experiment, sigma, rule, metric, component, value, floor, floor95, stderr, unit):
     samples = int(rule.partition("samples=")[2] or 0)
-    own = {"experiment": suite, "sigma": sigma, "rule": rule, "metric": metric, "component": component}
+    own = {"experiment": experiment, "sigma": sigma, "rule": rule, "metric": metric, "component": component}
     traits = {"sampling": TRAITS[rule].sampling, "reference": TRAITS[rule].reference}
     errors = {"floor": floor, "floor95": floor95, "stderr": stderr, "unit_of_measure": unit}
     return own | traits | errors | {"value": float(value), "seconds": _COST.get(rule, 2e-4 + 2e-6 * samples)}
@@ -178,8 +191,14 @@ def meta(data=None):
         "seconds": 201.4,
         "options": {"recipe": "by depth: SGD 1e-2 to 6 layers", "features": "raw", "samples": 1000000},
         "environment": {
-            **{"cpu": "Made-up CPU @ 2.60GHz", "gpu": "none", "cores": 2, "torch": "2.13.0"},
-            **{"numpy": "2.3.1", "POT": "0.9.7", "python": "3.11.2", "commit": "0123456"},
+            "cpu": "Made-up CPU @ 2.60GHz",
+            "gpu": "none",
+            "cores": 2,
+            "torch": "2.13.0",
+            "numpy": "2.3.1",
+            "POT": "0.9.7",
+            "python": "3.11.2",
+            "commit": "0123456",
         },
         "counts": {"groups": 90, "measurements": 0 if data is None else len(data), "failures": 1},
         "nets": nets,

@@ -106,9 +106,10 @@ def test_the_documentation_says_what_they_say(committed):
 def test_the_readme_says_how_many_statements_hold(committed):
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     tally = {str(outcome): count for outcome, count in Rulings.of(committed).tally.items()}
-    supported, refuted, undecided, missing = (
-        tally.pop(name) for name in ("supported", "refuted", "undecided", "not measured")
-    )
+    supported = tally.pop("supported")
+    refuted = tally.pop("refuted")
+    undecided = tally.pop("undecided")
+    missing = tally.pop("not measured")
     assert f"{supported} are supported, {refuted} refuted and {undecided} undecided." in readme
     assert f"The verdict on {sum(tally.values())} statements depends on choices" in readme
     assert f"and {missing} statements were not measured." in readme

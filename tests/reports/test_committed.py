@@ -1,3 +1,4 @@
+import multiprocessing
 import shutil
 import zipfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.reports import made_up
 @pytest.fixture
 def made(monkeypatch, tmp_path):
     """Small results in place of the committed ones; counts how often their report is made."""
-    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, experiments=("iris-tv",))
     times = []
 
     def committed_results():
@@ -36,7 +37,7 @@ def content(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_the_report_is_made_once_and_said_to_be(made, tmp_path):
+def test_the_report_is_made_once_after_a_notice(made, tmp_path):
     said = []
     for name in ("one", "other"):
         assert kept.write_committed(tmp_path / name, said.append) == tmp_path / name / "index.html"
@@ -48,7 +49,7 @@ def test_the_report_is_made_once_and_said_to_be(made, tmp_path):
 
 def test_files_of_an_older_report_go_and_files_of_others_stay(made, tmp_path):
     folder = tmp_path / "report"
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, experiments=("iris-w1",))
     build(made_up.results(frame), folder, made_up.PLAIN)
     (folder / "mine.html").write_text("mine")
     kept.write_committed(folder, lambda _: None)
@@ -78,6 +79,22 @@ def test_a_foreign_file_or_a_link_leaves_the_older_report_as_it_was(made, tmp_pa
     with pytest.raises(UserError, match="is a link"):
         kept.write_committed(tmp_path / "linked", lambda _: None)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_processes_that_write_one_folder_at_once_do_not_block_the_next(made, tmp_path):
+    kept.write_committed(tmp_path, lambda _: None)  # to the cache
+    context = multiprocessing.get_context("fork")
+    for _ in range(3):
+        writers = [
+            context.Process(target=kept.write_committed, args=(tmp_path / "report", lambda _: None))
+            for _ in range(3)
+        ]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert [writer.exitcode for writer in writers] == [0, 0, 0]
+        shutil.rmtree(tmp_path / "report")
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut short", "a bit", "another zip file"])

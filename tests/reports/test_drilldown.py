@@ -19,8 +19,8 @@ from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.tables import Tables
 from tests.bench.conftest import TINY, change, make_plan, run_all
 from tests.reports import made_up
+from tests.reports.helpers import outline, plain_text
 from tests.reports.made_up import TRAITS
-from tests.reports.test_page import outline, told
 
 SETTINGS = TINY.but(sizes={"iris-tv": Size(1, 3)}, sigmas=(10.0,), rules=("sdp", "marginal_sdp"))
 
@@ -68,7 +68,7 @@ def test_a_page_has_one_table_one_figure_and_the_command_that_repeats_it(report)
         assert len(text.encode()) <= 80_000
         assert text.count("<table") == text.count("<figure") == 1
         assert "The error arises" in text
-        assert f"sdp-bench replay {key}" in told(text)
+        assert f"sdp-bench replay {key}" in plain_text(text)
 
 
 def test_a_page_that_fails_is_a_note(report):
@@ -87,9 +87,9 @@ def test_a_page_without_errors_by_layer_gives_the_reason(tmp_path):
     measurement_of = functools.partial(stored_measurement, read(path))
     (page,) = drilldown.make(measurement_of, [key], tmp_path / "html", Progress(), TRAITS)
     text = page.read_text()
-    assert "No errors by layer: the input has a Cauchy law" in told(text)
+    assert "No errors by layer: the input has a Cauchy law" in plain_text(text)
     assert "<figure" not in text
-    assert f"sdp-bench replay {key}" in told(text)
+    assert f"sdp-bench replay {key}" in plain_text(text)
 
 
 def test_every_number_leads_to_its_measurements_and_these_to_their_pages(report):
@@ -132,7 +132,7 @@ def test_every_row_has_a_key_that_works_as_printed(report):
 
 
 def test_the_worst_are_spread_over_rules_then_noise():
-    frame = made_up.frame(depths=(1, 2), nets=2, inputs=2, suites=("iris-tv",))
+    frame = made_up.frame(depths=(1, 2), nets=2, inputs=2, experiments=("iris-tv",))
     frame["unit"] = pd.util.hash_pandas_object(frame[["net", "input", "sigma"]], index=False).map(
         "{:016x}".format
     )
@@ -160,11 +160,11 @@ def test_keys_hold_commas_and_so_do_lists_of_them():
         with pytest.raises(UserError):
             drilldown.selected_keys(wrong, pd.DataFrame())
     with pytest.raises(UserError, match="none was measured"):
-        drilldown.selected_keys("worst:3", made_up.frame(suites=("iris-w1",)))
+        drilldown.selected_keys("worst:3", made_up.frame(experiments=("iris-w1",)))
 
 
 def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
-    results = made_up.results(made_up.frame(depths=(1,), nets=5, inputs=6, suites=("iris-tv",)))
+    results = made_up.results(made_up.frame(depths=(1,), nets=5, inputs=6, experiments=("iris-tv",)))
     frame, numbers = results.frame, made_up.page(results, [Tables()])[1]
     (sheet,) = sheets(numbers, frame, {}, TRAITS)
     listing = sheet["parts"][0][1][0]
@@ -177,8 +177,8 @@ def test_lists_are_bounded_and_say_what_they_leave_out(tmp_path):
     assert small["cut"]
     path = build(results, tmp_path, [Tables()])
     text = (path.parent / FOLDER / sheet["page"].file).read_text()
-    assert "20 of 30 " in told(text)
-    assert "All measurements are in results.csv" in told(text)
+    assert "20 of 30 " in plain_text(text)
+    assert "All measurements are in results.csv" in plain_text(text)
 
 
 def layers_with(formula, dropped, closure, *, total=1.0, floor95=0.01, rounding=0.0, constant=False):

@@ -15,7 +15,7 @@ from tests.reports import made_up
 
 KEY = ["unit", "rule", "metric_spec", "component"]
 NUMBERS = ["value", "floor", "floor95", "seconds"]
-SUITES = ("iris-tv", "iris-std", "iris-oracle")
+EXPERIMENTS = ("iris-tv", "iris-std", "iris-oracle")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
     small = "--preset smoke --depth 1 --nets 1 --inputs 1 --sigma 0.1,10 --samples 2048 --pilot-samples 1024"
     small += " --cells 16 --bins 3 --difference-bins 8 --jobs 1 --rules sdp,monte_carlo:samples=10"
     for _ in range(2):
-        ended = called(["run", *SUITES, *small.split(), "--database", path], seconds=600)
+        ended = called(["run", *EXPERIMENTS, *small.split(), "--database", path], seconds=600)
         assert ended.code == 0, ended.err
     return path
 
@@ -44,8 +44,8 @@ def check_once(path, frame):
     assert frame.duplicated(KEY).any()
     assert not loaded.duplicated(KEY).any()
     pd.testing.assert_frame_equal(by_key(loaded), by_key(frame.drop_duplicates(KEY)), check_exact=True)
-    for suite, own in frame.groupby("experiment", observed=True):
-        found = sdp_bench.load(path, suite=suite)
+    for experiment, own in frame.groupby("experiment", observed=True):
+        found = sdp_bench.load(path, suite=experiment)
         pd.testing.assert_frame_equal(by_key(found), by_key(own), check_exact=True)
 
 
@@ -121,7 +121,7 @@ def test_a_run_or_a_suite_can_be_chosen(folder):
         ({"runs": ["T"]}, "'T' is part of 2 runs in"),
     ],
 )
-def test_bad_input_is_told_in_one_line(arguments, line, folder, tmp_path, monkeypatch):
+def test_bad_input_is_reported_in_one_line(arguments, line, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("no results")
     (tmp_path / "old.sqlite").write_bytes(b"SQLite format 3\0" + bytes(100))

@@ -12,7 +12,7 @@ from sdp_ref.rules import Traits
 from tests.attacks.calls import called
 from tests.project import ROOT
 from tests.reports import made_up
-from tests.reports.test_page import outline
+from tests.reports.helpers import outline
 
 HOSTILE = '<script>alert(1)</script>"&\x1b[31m'
 RULES = {"sdp": 0.2, "unscented": 0.3, "marginal_sdp": 0.4}

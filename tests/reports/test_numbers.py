@@ -11,16 +11,17 @@ from sdp_bench.reports.replication.claims import numbers_of_claims
 from sdp_bench.reports.statement import judged
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, Results, checked, page
-from tests.reports.replication.test_claims import TABLES, suite
-from tests.reports.sections.test_sections import oracle_frame, sensitivity_frame
+from tests.reports.replication.helpers import TABLES, claims_frame
+from tests.reports.sections.helpers import oracle_frame, sensitivity_frame
 
 
 def listed(numbers, frame):
     """Anchors and what stands at them, by file."""
-    return {
-        sheet["page"].file: {each["anchor"]: each for _, listings in sheet["parts"] for each in listings}
-        for sheet in sheets(numbers, frame, {}, TRAITS)
-    }
+    by_file = {}
+    for sheet in sheets(numbers, frame, {}, TRAITS):
+        listings = [listing for _, part in sheet["parts"] for listing in part]
+        by_file[sheet["page"].file] = {listing["anchor"]: listing for listing in listings}
+    return by_file
 
 
 def linked(text, section):
@@ -30,9 +31,9 @@ def linked(text, section):
 
 @pytest.fixture(scope="module")
 def everything():
-    tabled = made_up.frame(depths=(1, 2), nets=3, inputs=2, suites=("iris-tv",))
+    tabled = made_up.frame(depths=(1, 2), nets=3, inputs=2, experiments=("iris-tv",))
     tabled = tabled[tabled["rule"].isin(made_up.FEW)]
-    claims = suite(3, depths=(4,), inputs=1)
+    claims = claims_frame(3, depths=(4,), inputs=1)
     every = pd.concat([tabled, claims, sensitivity_frame(), oracle_frame()], ignore_index=True)
     frame = checked(every.assign(samples=10**6))
     with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +68,7 @@ def test_numbers_that_rest_on_the_same_measurements_share_a_list(everything):
     _, numbers, text = everything
     rows = [number.rows for number in numbers]
     assert len(rows) == len(set(rows))
-    # three nets of one depth in one suite: "which rule when" has the tables' own means
+    # three nets of one depth in one experiment: "which rule when" has the tables' own means
     assert {file for file, _ in linked(text, "choice")} == {
         "iris-tv-relu-1-4-100-3.html",
         "iris-tv-relu-2-4-100-100-3.html",
@@ -75,13 +76,14 @@ def test_numbers_that_rest_on_the_same_measurements_share_a_list(everything):
 
 
 def test_effects_of_claims_lead_to_both_rules():
-    frame = checked(suite(3, depths=(4,), inputs=1))
+    frame = checked(claims_frame(3, depths=(4,), inputs=1))
     there = {number.address for number in numbers_of_claims(frame, TRAITS)}
     effects = 0
     for one in judged([TABLES], Results(frame))[0].statements:
         for answer in filter(None, (one.answer, one.regular)):
-            for effect in (e for r in answer.trials if r.effects for e in r.effects):
-                assert effect.sources
-                assert {address for _, address in effect.sources} <= there
-                effects += 1
+            for trial in answer.trials:
+                for effect in trial.effects:
+                    assert effect.sources
+                    assert {address for _, address in effect.sources} <= there
+                    effects += 1
     assert effects > 50

@@ -1,65 +1,18 @@
-import html
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.reports.folder import MARKER
 from sdp_bench.reports.page import SHARED, build
 from sdp_bench.reports.results import COMMITTED_TITLE
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
+from tests.reports.helpers import outline, plain_text
 from tests.reports.made_up import Results
-from tests.reports.sections import test_intervals
-
-VOID = {"meta", "link", "br", "hr", "img", "input"}
-
-
-class Outline(HTMLParser):
-    """Tags that are left open or closed twice, ids, and everything a browser would fetch."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.ids, self.targets, self.fetched, self.wrong = [], [], [], [], []
-
-    def handle_starttag(self, tag, attributes):
-        attributes = dict(attributes)
-        if tag not in VOID:
-            self.open.append(tag)
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        self.fetched += [attributes[n] for n in ("src", "srcset", "data", "poster") if n in attributes]
-        if tag in ("link", "iframe", "object", "embed"):
-            self.fetched.append(attributes.get("href", ""))
-        if tag == "a" and "href" in attributes:
-            self.targets.append(attributes["href"])
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(tag)
-
-
-def outline(text):
-    """Outline of a page that closes every tag and has each id once."""
-    parser = Outline()
-    parser.feed(text)
-    parser.close()
-    assert parser.open == parser.wrong == []
-    assert len(parser.ids) == len(set(parser.ids))
-    return parser
-
-
-def told(text):
-    """What the page says: its text without tags, spaces run together."""
-    text = re.sub(r"<(style|svg|script).*?</\1>", " ", text, flags=re.DOTALL)
-    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+from tests.reports.sections.helpers import intervals_frame
 
 
 def built(folder, frame, failures=made_up.NO_FAILURES, meta=None, sections=made_up.SECTIONS):
@@ -71,7 +24,7 @@ def built(folder, frame, failures=made_up.NO_FAILURES, meta=None, sections=made_
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    frame = made_up.frame(depths=(4,), nets=1, rules=made_up.FEW, suites=("iris-tv", "iris-w1"))
+    frame = made_up.frame(depths=(4,), nets=1, rules=made_up.FEW, experiments=("iris-tv", "iris-w1"))
     build(Results(frame, made_up.meta(frame), made_up.FAILURES), folder, made_up.SECTIONS)
     return frame, folder, {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.html")}
 
@@ -137,7 +90,7 @@ def test_lists_lead_back_to_the_page_of_their_numbers(site):
 
 
 def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-tv", "iris-w1"))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-tv", "iris-w1"))
     build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
     assert (tmp_path / "suite-iris-w1.html").exists()
     (tmp_path / "mine.html").write_text("<title>mine</title>")
@@ -149,7 +102,7 @@ def test_pages_of_an_older_report_go_and_files_of_others_stay(tmp_path):
 
 
 def test_committed_pages_without_a_link_to_them_go_but_no_other_file(tmp_path):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, experiments=("iris-w1",))
     committed = build(made_up.results(frame), tmp_path / "html" / "committed", made_up.PLAIN).parent
     (committed / "mine.html").write_text("mine")
     build(made_up.results(frame), tmp_path / "html", made_up.PLAIN)
@@ -176,15 +129,15 @@ def test_cells_hold_mean_spread_and_paper(quick):
     frame, text, _ = quick
     here = frame[(frame["metric"] == "tv_paper") & (frame["depth"] == 4) & (frame["sigma"] == 1000)]
     overlap = 1 - here[here["rule"] == "dvia"]["value"]
-    said = told(text)
+    said = plain_text(text)
     assert re.search(rf"{overlap.mean():.4f} ± {overlap.std():.4f} (tied )?paper 0\.5318", said)
     w1 = frame[(frame.metric == "w1") & (frame.depth == 4) & (frame.sigma == 1) & (frame.rule == "dvia")]
     assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (tied )?(≈ ./4 )?paper 6\.4090", said)
 
 
-def test_failures_weak_nets_and_indefinite_covariances_are_told(quick):
+def test_failures_weak_nets_and_indefinite_covariances_are_reported(quick):
     text = quick[1]
-    said = told(text)
+    said = plain_text(text)
     assert "ValueError: <covariance> is not finite & cannot be sampled" in said
     assert "1 failure, listed below" in said
     assert "1 net with a training accuracy below 0.9: 4 ReLU layers, seed 1 (0.870)" in said
@@ -195,7 +148,7 @@ def test_failures_weak_nets_and_indefinite_covariances_are_told(quick):
 def test_empty_frame_says_how_to_run(tmp_path):
     frame = made_up.frame(depths=(1,), nets=1, inputs=1).iloc[:0]
     text = built(tmp_path, frame)
-    assert "There are no measurements yet" in told(text)
+    assert "There are no measurements yet" in plain_text(text)
     assert "make report" in text
     outline(text)
     build(Results(frame), tmp_path, made_up.SECTIONS)
@@ -203,29 +156,29 @@ def test_empty_frame_says_how_to_run(tmp_path):
 
 
 def test_missing_rules_and_floors(tmp_path):
-    frame = made_up.frame(depths=(1, 2), nets=1, rules=made_up.FEW, suites=("iris-tv", "iris-w1"))
+    frame = made_up.frame(depths=(1, 2), nets=1, rules=made_up.FEW, experiments=("iris-tv", "iris-w1"))
     frame = frame[~((frame["rule"] == "sdp") & (frame["sigma"] == 1))]
     text = built(tmp_path, frame.assign(floor=None, floor95=None, stderr=None), sections=made_up.PLAIN)
     assert 'title="not measured"' in text
     assert "exact law</th>" not in text
-    assert "nan" not in told(text).lower()
+    assert "nan" not in plain_text(text).lower()
 
 
 def test_names_and_errors_are_escaped(tmp_path):
     rule = "<script>alert(1)</script>&rule"
-    frame = made_up.frame(depths=(1,), nets=1, rules=("sdp", rule), suites=("iris-tv",))
+    frame = made_up.frame(depths=(1,), nets=1, rules=("sdp", rule), experiments=("iris-tv",))
     failures = made_up.FAILURES.assign(error="<img src=x onerror=alert(1)>", rule=rule)
     meta = made_up.meta(frame) | {"command": "sdp-bench --rules '<b>'", "options": {"<i>": "</dl>"}}
     text = built(tmp_path, frame, failures, meta)
     assert "<script>alert" not in text
     assert "<img" not in text
-    assert rule in told(text)
-    assert "'<b>'" in told(text)
+    assert rule in plain_text(text)
+    assert "'<b>'" in plain_text(text)
     outline(text)
 
 
 def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-w1",))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-w1",))
     build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
@@ -240,17 +193,17 @@ def test_old_page_stays_whole_when_writing_fails(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_is_compared_with_the_committed_results_and_leads_to_their_report(tmp_path):
-    frame = made_up.frame(depths=(1,), rules=made_up.FEW, suites=("iris-tv",))
+    frame = made_up.frame(depths=(1,), rules=made_up.FEW, experiments=("iris-tv",))
     committed = made_up.results(frame.assign(value=frame["value"].where(frame["rule"] != "sdp", 0.5)))
     text = build(made_up.results(frame, committed=committed), tmp_path, made_up.SECTIONS).read_text("utf-8")
     assert "committed/index.html" in outline(text).targets
-    assert "differ by more than rounding" in told(text)
+    assert "differ by more than rounding" in plain_text(text)
     assert "here" in outline(text).ids
 
 
 @pytest.mark.slow
 def test_published_results_have_exact_content_and_linked_lists(tmp_path):
-    other = made_up.frame(depths=(2,), rules=made_up.FEW, suites=("iris-tv",), seed=1)
+    other = made_up.frame(depths=(2,), rules=made_up.FEW, experiments=("iris-tv",), seed=1)
     build(made_up.results(other, title=COMMITTED_TITLE, published=True), tmp_path, made_up.SECTIONS)
     parsed = [outline(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.html")]
     assert {"fidelity", "relu", "settings"} <= {anchor for page in parsed for anchor in page.ids}
@@ -260,7 +213,7 @@ def test_published_results_have_exact_content_and_linked_lists(tmp_path):
 
 
 def test_many_measurements_are_a_parquet_table_in_place_of_csv(tmp_path, monkeypatch):
-    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-w1",))
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, rules=made_up.FEW, experiments=("iris-w1",))
     build(made_up.results(frame), tmp_path, made_up.PLAIN)
     monkeypatch.setattr("sdp_bench.reports.page.MOST_MEASUREMENTS", 3)
     text = build(made_up.results(frame), tmp_path, made_up.PLAIN).read_text(encoding="utf-8")
@@ -270,11 +223,11 @@ def test_many_measurements_are_a_parquet_table_in_place_of_csv(tmp_path, monkeyp
 
 
 def intervals(values):
-    frame = test_intervals.frame(values)
+    frame = intervals_frame(values)
     return frame.reindex(columns=[*COLUMNS, "dataset", "recipe"])
 
 
-ONE = {"depths": (1,), "rules": ("sdp",), "suites": ("iris-tv",)}
+ONE = {"depths": (1,), "rules": ("sdp",), "experiments": ("iris-tv",)}
 
 
 @pytest.mark.parametrize(
@@ -292,4 +245,42 @@ def test_no_page_of_an_odd_run_is_an_empty_shell(tmp_path, frame):
     for path in tmp_path.glob("*.html"):
         text = path.read_text(encoding="utf-8")
         outline(text)
-        assert len(told(re.search("<main>.*</main>", text, re.DOTALL)[0])) > 100, path.name
+        assert len(plain_text(re.search("<main>.*</main>", text, re.DOTALL)[0])) > 100, path.name
+
+
+def test_an_experiment_of_many_cells_has_a_page_for_each_kind_of_net(tmp_path, monkeypatch):
+    monkeypatch.setattr("sdp_bench.reports.sections.tables.MOST_CELLS", 10)
+    frame = made_up.frame(depths=(1, 2), nets=1, inputs=1, experiments=("iris-tv",))
+    build(Results(frame, made_up.meta(frame)), tmp_path, made_up.PLAIN)
+    pages = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("suite-*.html")}
+    assert set(pages) == {"suite-iris-tv-relu-1-4-100-3.html", "suite-iris-tv-relu-2-4-100-100-3.html"}
+    assert sum('id="iris-tv"' in text for text in pages.values()) == 1
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "html").write_text("mine")
+    with pytest.raises(RunFailedError, match="cannot write"):
+        build(Results(pd.DataFrame()), tmp_path / "html")
+    assert (tmp_path / "html").read_text() == "mine"
+
+
+def test_the_same_results_give_the_same_page(tmp_path):
+    frame = made_up.frame(depths=(1,), nets=1, rules=made_up.FEW, experiments=("iris-tv",))
+    assert built(tmp_path / "a", frame) == built(tmp_path / "b", frame)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_foreign_style_and_script_files_are_not_overwritten(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    frame = made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-w1",))
+    with pytest.raises(UserError, match=f"{name} was not written by sdp-bench"):
+        build(Results(frame), tmp_path, made_up.PLAIN)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_single_measurement_has_no_spread(tmp_path):
+    frame = made_up.frame(depths=(2,), nets=1, inputs=1, rules=made_up.FEW, experiments=("iris-tv",))
+    text = plain_text(built(tmp_path, frame))
+    assert "1 net × 1 input" in text
+    assert "nan" not in text.lower()
+    assert "± –" not in text

@@ -65,7 +65,7 @@ def test_misprints_are_what_the_readme_says():
         ("w1", "relu", 4, 10, "sdp"),
     ],
 )
-def test_what_the_paper_does_not_print_is_none(cell):
+def test_numbers_that_the_paper_does_not_print_are_missing(cell):
     assert printed(*cell) is None
 
 

@@ -32,9 +32,9 @@ MOMENTS = CheckResult("moments", "Are they exact?", "skipped", "it does not clai
 REPORT = ConformanceReport("mine", (AFFINE, SYMMETRY, MOMENTS))
 
 
-def with_mine(nets=4, depths=(1,), factor=0.5, rules=FEW, suites=("iris-tv",)):
+def with_mine(nets=4, depths=(1,), factor=0.5, rules=FEW, experiments=("iris-tv",)):
     """Made-up measurements in which `mine` has a fixed share of SDP's distances."""
-    data = frame(depths=depths, nets=nets, inputs=1, rules=rules, suites=suites)
+    data = frame(depths=depths, nets=nets, inputs=1, rules=rules, experiments=experiments)
     ours = data[data.rule == "sdp"].assign(rule="mine")
     ratio = ours.metric == "std_ratio"
     value = ours.value.where(ratio, ours.value * factor)
@@ -47,7 +47,7 @@ def block(found, metric):
 
 
 def test_a_rule_with_half_the_distance_of_sdp_is_better_everywhere():
-    data = with_mine(suites=ALL)
+    data = with_mine(experiments=ALL)
     found = comparisons(data, "mine", TRAITS)
     for name in ("tv_headline", "tv_paper", "tv_class", "w1", "bures"):
         each = block(found, name)
@@ -56,7 +56,7 @@ def test_a_rule_with_half_the_distance_of_sdp_is_better_everywhere():
     assert not block(found, "std_ratio").tally("sdp")["worse"]
     back = comparisons(data, "sdp", TRAITS)
     assert block(back, "tv_headline").tally("mine") == {"worse": 5}
-    for each in comparisons(with_mine(factor=1.0, suites=ALL), "mine", TRAITS):
+    for each in comparisons(with_mine(factor=1.0, experiments=ALL), "mine", TRAITS):
         assert each.tally("sdp") == {"level": len(each.conditions)}
         assert all(condition.comparisons["sdp"].gain == 0 for condition in each.conditions)
 
@@ -95,7 +95,7 @@ def test_two_nets_rest_on_the_measurements_errors_and_sampling_on_its_bound():
 
 
 def test_of_a_ratio_the_mean_absolute_logarithm_counts():
-    data = with_mine(nets=3, suites=("iris-std",))
+    data = with_mine(nets=3, experiments=("iris-std",))
     condition = block(comparisons(data, "mine", TRAITS), "std_ratio").conditions[0]
     own = data[(data.metric == "std_ratio") & (data.sigma == condition.sigma) & (data.rule == "mine")]
     by_net = np.log(own.value).abs().groupby(own.net).mean()
@@ -114,7 +114,7 @@ def test_rules_are_ranked_by_the_scores_of_the_metric():
 
 
 def test_an_infinite_distance_loses_to_a_finite_one():
-    data = with_mine(suites=("iris-std",))
+    data = with_mine(experiments=("iris-std",))
     lost = (data.rule == "dvia") & (data.metric == "bures") & (data.sigma == 1.0)
     data.loc[lost, "value"] = math.inf
     conditions = block(comparisons(data, "mine", TRAITS), "bures").conditions
@@ -122,7 +122,7 @@ def test_an_infinite_distance_loses_to_a_finite_one():
     assert condition.comparisons["dvia"].outcome == "better"
 
 
-def test_a_place_where_the_rule_failed_stays_without_a_value():
+def test_a_setting_where_the_rule_failed_has_no_value():
     data = with_mine()
     data = data[~((data.rule == "mine") & (data.sigma == 10.0))]
     each = block(comparisons(data, "mine", TRAITS), "tv_headline")
@@ -306,6 +306,7 @@ def test_the_page_and_the_terminal_say_which_rule_to_take_for_a_net():
     card = Scorecard.of(results, [], ["2 outputs"], own_net=True)
     text = html.unescape(page(card))
     assert "Which rule for this net" in text
+    assert "theirs.py:build" in text
     (verdict,) = card.verdicts
     assert all(f"<li>{line}</li>" in text for line in verdict.lines)
     assert f"{verdict.conclusion}." in text
@@ -313,3 +314,27 @@ def test_the_page_and_the_terminal_say_which_rule_to_take_for_a_net():
     card = Scorecard.of(results, [Candidate("dvia")], own_net=True)
     assert [verdict.subject for verdict in card.verdicts] == ["DVIA", "which rule for theirs.py:build"]
     assert 'id="answer"' in page(card)
+
+
+def test_the_best_built_in_rule_has_the_lowest_mean_over_settings():
+    data = with_mine()
+    compared = block(comparisons(data, "mine", TRAITS), "tv_headline")
+    distances = data[(data["metric"] == "tv_headline") & data["rule"].isin(compared.others)]
+    best = TRAITS.label(distances.groupby("rule", observed=True)["value"].mean().idxmin())
+    details = judged(Candidate("mine"), data).details
+    assert f"compared with {best}, the best built-in rule: better in" in details
+
+
+def test_rules_of_the_same_kind_drop_correlations_too():
+    data = checked(frame(depths=(1,), nets=4, inputs=1))
+    details = judged(Candidate("marginal_sdp"), data).details
+    (line,) = (text for text in details.splitlines() if "iris-tv: compared with rules of its kind" in text)
+    assert line.split("kind: ")[1].startswith("marginal moment matching better in")
+    assert "SDP" not in line
+
+
+def test_the_worst_ratio_is_a_factor_in_both_directions():
+    data, use = own_net(6), "standard deviations and intervals"
+    for ratio in (0.8, 1.25):
+        changed = data.assign(value=data.value.where(data.metric != "std_ratio", ratio))
+        assert answer_of(changed, use).linear.worst_text == "a factor of 1.250"

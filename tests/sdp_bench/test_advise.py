@@ -79,6 +79,7 @@ def test_a_net_without_gradients_is_an_error_of_one_line(advised):
     [
         ([], "sigma is required"),
         (["--sigma", "1", "--noise", "cauchy"], "calibrated for Gaussian noise, not for cauchy"),
+        (["--sigma", "0"], "must be positive, got 0"),
         (["--noise", "scales:1/0.5"], r"noise 'scales:1/0.5' is for inputs of shape \(2,\)"),
         (["--sigma", "1", "--net-output", "logits"], "logits"),
     ],

@@ -149,3 +149,17 @@ def test_bad_input_is_one_line(run, tmp_path, arguments, content, message):
     code, out, err = run(*arguments)
     assert complaint(code, out, err, (2,)) == ""
     assert message in err
+
+
+def test_update_writes_no_report(run, mine, tmp_path):
+    before = (tmp_path / "ci.json").read_bytes()
+    result = run("--rules", "sdp", "--no-speed", "--update", "--json", tmp_path / "out")
+    assert complaint(*result, (2,)) == ""
+    assert (tmp_path / "ci.json").read_bytes() == before
+
+
+def test_an_output_file_that_cannot_be_written_ends_before_the_comparison(run, mine, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = run("--rules", "sdp", "--no-speed", "--json", tmp_path / "file/out.json")
+    assert complaint(*result, (3,)) == ""
+    assert "accuracy" not in result.said

@@ -46,7 +46,7 @@ def test_a_sound_rule_ends_with_0_and_the_counts():
     )
 
 
-def test_a_rule_of_ones_own_that_fails_ends_with_1_and_an_example(mine):
+def test_a_failing_user_rule_ends_with_1_and_an_example(mine):
     code, output = run(f"{mine}:Forgetful", "--only", "affine")
     assert code == 1
     assert "FAILED   affine" in output
@@ -97,3 +97,25 @@ def test_no_badge_of_an_earlier_check_is_left_and_other_kinds_are_refused(mine, 
     assert not file.exists()
     code, output = run("sdp", "--badge", tmp_path / "badge.png")
     assert (code, "a badge is a file .svg or .json" in output) == (2, True)
+
+
+def test_an_output_file_that_cannot_be_written_ends_before_any_check(tmp_path):
+    (tmp_path / "file").touch()
+    path = tmp_path / "file" / "kit.json"
+    assert run("sdp", "--json", path) == (3, f"Error: cannot write {path}: File exists\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a rule"),
+        (("spd",), "rule 'spd' not found"),
+        (("missing.py:Rule",), "cannot read missing.py"),
+        (("sdp", "--only", "afine"), "check 'afine' not found; did you mean 'affine'?"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, message):
+    code, text = run(*arguments)
+    assert code == 2
+    assert message in text
+    assert "\n" not in text.strip()

@@ -3,7 +3,6 @@
 It runs in this process, where what it imports is there already, but for what only a process of its own shows.
 """
 
-import contextlib
 import shutil
 import signal
 import subprocess
@@ -17,36 +16,22 @@ import pytest
 from sdp_bench.bench.nets import storage
 from sdp_bench.bench.results.columns import keys
 from sdp_bench.bench.results.folder import read
-from tests.attacks.calls import called, complaint
+from tests.attacks.calls import complaint
 from tests.bench.conftest import change
 from tests.reports.made_up import PLAIN
+from tests.sdp_bench.helpers import command, tiny
 
-SUITES = ("iris-tv", "iris-w1", "iris-std")
-
-
-def tiny(**changed):
-    """The options of a run of seconds, with those changed or added that are named: each stands but once."""
-    options = {
-        **{"depth": 1, "width": 8, "nets": 2, "inputs": 1, "epochs": 50, "samples": 2048},
-        **{"pilot-samples": 1024, "cells": 16, "bins": 3, "w1-points": 100, "jobs": 1},
-        **{"rules": "sdp,monte_carlo:samples=10", **changed},
-    }
-    return tuple(word for name, value in options.items() for word in (f"--{name}", str(value)))
+EXPERIMENTS = ("iris-tv", "iris-w1", "iris-std")
 
 
 TINY = tiny()
-
-
-def command(*words, cwd):
-    with contextlib.chdir(cwd):
-        return called(words, seconds=600)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A folder with the results and report of a tiny run."""
     folder = tmp_path_factory.mktemp("finished")
-    ran = command("run", *SUITES, *TINY, "--sigma", "0.1,10", cwd=folder)
+    ran = command("run", *EXPERIMENTS, *TINY, "--sigma", "0.1,10", cwd=folder)
     assert ran.code == 0, ran.err
     assert "groups 4/4" in ran.err
     assert "left" in ran.err
@@ -112,7 +97,7 @@ def test_before_anything_is_measured_the_report_is_of_the_committed_results(fini
         ("{first}", 3, "no drill-down of {first}: sdp, "),
     ],
 )
-def test_a_page_that_is_asked_for_and_not_made_is_no_success(
+def test_a_requested_page_that_is_not_made_is_an_error(
     finished, tmp_path, monkeypatch, key, exit_code, message
 ):
     monkeypatch.setattr("sdp_bench.reports.page.every_section", lambda: PLAIN)
@@ -151,9 +136,14 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
         (["run"], "name experiments to run, or --all"),
         (["run", "iris"], "experiment 'iris' not found; did you mean 'iris-"),
         (["run", "iris-tv", "--all"], "name experiments"),
+        (["run", "--all", "--preset", "huge"], "choose from smoke, quick, paper"),
         (["run", "--all", "--rules", "spd"], "rule 'spd' not found; did you mean 'sdp'?"),
+        (["run", "--all", "--rules", "monte_carlo:samples=1"], "at least 2"),
+        (["run", "--all", "--sigma", "big"], "not a list of numbers"),
         (["run", "--all", "--device", "cuda:99"], "device 'cuda:99'"),
         (["run", "iris-tv", "--preset", "smoke", "--width", "7"], "no net of these experiments is committed"),
+        (["report", "--run", "1"], "no results at"),
+        (["run", "--all", "--shard", "3/2"], "not a part i/n"),
         (["diff", "a", "b"], "no results at a"),
         (["results", "check", "nowhere"], "no results at nowhere"),
         (["nonsense"], "No such command"),
@@ -168,7 +158,7 @@ def test_bad_input_is_exit_2_and_one_line(words, message, tmp_path):
 
 def _start(folder, *words):
     return subprocess.Popen(
-        [sys.executable, "-m", "sdp_bench", "run", *SUITES, *TINY, *words],
+        [sys.executable, "-m", "sdp_bench", "run", *EXPERIMENTS, *TINY, *words],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
@@ -211,7 +201,7 @@ def test_interrupting_keeps_what_is_finished_and_exits_130(tmp_path):
 def test_shards_give_what_one_run_gives_in_one_folder_or_copied_together(finished, tmp_path):
     whole = str(finished / "results")
     for part, folder in (("1/2", "one"), ("2/2", "other")):
-        words = ("run", *SUITES, *TINY, "--sigma", "0.1,10", "--shard", part, "--database", folder)
+        words = ("run", *EXPERIMENTS, *TINY, "--sigma", "0.1,10", "--shard", part, "--database", folder)
         assert "groups 2/2" in command(*words, cwd=tmp_path).err
     part = command("diff", "one", whole, cwd=tmp_path)
     assert " 0 different, 0 only in one, " in part.out
@@ -225,6 +215,7 @@ def test_shards_give_what_one_run_gives_in_one_folder_or_copied_together(finishe
 
 def test_the_cache_is_listed_and_cleared(tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
+    assert "0 net files and 0 pages in" in command("cache", "list", cwd=tmp_path).out
     page = tmp_path / "cache" / "pages" / "0123456789abcdef.zip"
     page.parent.mkdir(parents=True)
     page.write_bytes(bytes(3000))
@@ -265,15 +256,17 @@ def test_export_refuses_options_that_do_not_go_together(words, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("suites", "options", "refused"),
+    ("experiments", "options", "refused"),
     [
         ("two-moons uci", "--inputs 3 --noise cauchy", "--inputs, --noise"),
+        ("two-moons", "--sigma 1", "--sigma"),
+        ("uci", "--rules sdp", "--rules"),
         ("iris-tv", "--datasets yacht", "--datasets"),
         ("iris-sensitivity", "--learning-rate 0.1", "--learning-rate"),
     ],
 )
-def test_an_option_that_nothing_asked_for_takes_is_refused(suites, options, refused, tmp_path):
-    done = command("run", *suites.split(), *options.split(), "--preset", "smoke", cwd=tmp_path)
+def test_an_option_that_no_requested_experiment_takes_is_refused(experiments, options, refused, tmp_path):
+    done = command("run", *experiments.split(), *options.split(), "--preset", "smoke", cwd=tmp_path)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"Error: {refused} cannot be used with")
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ from sdp_bench.bench.noise import FORMS
 from sdp_bench.bench.rules import PEERS
 from sdp_bench.bench.runtime import table
 from tests.attacks.calls import called
-from tests.bench.nets.test_image_training import DATA, TEST
+from tests.bench.nets.helpers import DATA, TEST
 from tests.project import copy_of_project, python
 
 LISTED = """
@@ -119,6 +119,7 @@ def test_training_goes_on_where_it_stopped_and_is_kept(run):
         (("vgg",), 2, "network 'vgg' not found; choose from resnet18, resnet18_max_pool, cnn3, vit"),
         (("cnn3", "--dataset", "mnist", "--device", "nonsense"), 2, "nonsense"),
         (("cnn3",), 3, "takes cifar10/data_batch_1"),
+        (("cnn3", "--parts", "data_batch_7"), 2, "got data_batch_7"),
     ],
 )
 def test_what_cannot_be_done_is_told(run, arguments, code, message):

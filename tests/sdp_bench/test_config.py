@@ -1,5 +1,3 @@
-import re
-
 import pytest
 
 from sdp_bench import cli
@@ -90,7 +88,7 @@ def test_a_value_of_the_wrong_kind_is_told_with_its_file_and_key_whatever_the_ke
         ("sigma = 1\nsigma = 2", "is not a TOML file"),
     ],
 )
-def test_a_file_that_says_something_else_is_refused_in_a_line(text, told, file):
+def test_an_invalid_configuration_is_refused_in_one_line(text, told, file):
     code, out, err = called(["run", "iris-tv", "--config", file(text)])
     assert complaint(code, out, err, (2,)) == ""
     assert told in err
@@ -105,7 +103,7 @@ def test_a_file_that_says_something_else_is_refused_in_a_line(text, told, file):
         ("large", "larger than 64 KiB"),
     ],
 )
-def test_a_file_that_is_none_is_refused_in_a_line(name, told, tmp_path):
+def test_an_unreadable_configuration_file_is_refused_in_one_line(name, told, tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with (tmp_path / "large").open("wb") as large:
         large.truncate(2**40)
@@ -114,7 +112,11 @@ def test_a_file_that_is_none_is_refused_in_a_line(name, told, tmp_path):
     assert told in err
 
 
-def test_more_workers_than_cores_are_not_begun_and_that_is_said(tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", [["run", "iris-tv"], ["validate", "sdp", "--no-conformance"]])
+@pytest.mark.parametrize(("cores", "text"), [(1, "1 core; using 1"), (3, "3 cores; using 3")])
+def test_more_workers_than_cores_are_not_started_and_that_is_reported(
+    tmp_path, monkeypatch, command, cores, text
+):
     begun = []
 
     def refuse(self, jobs, *_, **__):
@@ -122,10 +124,16 @@ def test_more_workers_than_cores_are_not_begun_and_that_is_said(tmp_path, monkey
         raise UserError("no workers here")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(environment, "cores", lambda: 3)
+    monkeypatch.setattr(environment, "cores", lambda: cores)
     monkeypatch.setattr(local.LocalProcesses, "__init__", refuse)
-    for command in (["run", "iris-tv"], ["validate", "sdp", "--no-conformance"]):
-        _, _, err = called([*command, "--preset", "smoke", "--jobs", 10_000])
-        assert re.search("--jobs 10000: .* 3 cores; using 3\n", err)
-        assert "no workers here" in err
-    assert 1 <= max(begun) <= 3
+    _, _, err = called([*command, "--preset", "smoke", "--jobs", 10_000])
+    assert f"--jobs 10000: this machine has {text}" in err.splitlines()
+    assert "no workers here" in err
+    assert 1 <= max(begun) <= cores
+
+
+def test_every_command_that_takes_rules_takes_lists_in_braces():
+    options = [param for _, command in leaves(cli.cli) for param in command.params if "--rules" in param.opts]
+    assert len(options) >= 3
+    for option in options:
+        assert option.type.convert("sdp,a:x={1,2}", option, None) == ("sdp", "a:x=1", "a:x=2")

@@ -250,14 +250,12 @@ def test_what_is_defined_now_runs_and_has_another_hash(change):
     ],
 )
 def test_another_definition_or_value_has_another_hash(source, before, after):
-    texts = (
-        source.replace("?", before),
-        f"# elsewhere\n{source.replace('?', before)}",
-        source.replace("?", after),
-    )
-    first, again, other = (hash_of(cell(text)["thing"]) for text in texts)
-    assert first == again
-    assert first != other
+    def hash_of_thing(text):
+        return hash_of(cell(text)["thing"])
+
+    first = hash_of_thing(source.replace("?", before))
+    assert hash_of_thing(f"# elsewhere\n{source.replace('?', before)}") == first
+    assert hash_of_thing(source.replace("?", after)) != first
 
 
 def test_modules_of_the_working_folder_travel_as_they_were_imported(tmp_path, monkeypatch):
@@ -342,7 +340,7 @@ def test_values_of_enclosing_functions_and_lambdas_travel():
         ("A = []\nfor _ in range(10000): A = [A]\ndef thing(): return A", "recursion"),
     ],
 )
-def test_what_cannot_be_shipped_is_named_in_one_line(source, line):
+def test_an_object_that_cannot_be_shipped_is_named_in_one_line(source, line):
     with pytest.raises(UserError, match=f"thing: it cannot be sent to a worker process .*{line}") as told:
         code_of(cell(source)["thing"])
     assert "\n" not in str(told.value)
@@ -355,6 +353,7 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
     ("arguments", "line"),
     [
         ({}, "name a rule"),
+        ({"rule": "nothing_known"}, "rule 'nothing_known' not found"),
         ({"rule": 3}, "a rule has a name and propagate"),
         ({"net": nn.Linear(4, 2)}, "net needs inputs"),
         ({"net": 3, "inputs": X}, "net must be an nn.Module"),
@@ -363,6 +362,7 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         (NETLESS | {"noise": "gausian", "sigma": 1}, "unknown noise 'gausian'"),
         (NETLESS | {"noise": 0.1, "sigma": 1}, "give one of them"),
         (NETLESS | {"sigma": np.array([[1.0]])}, "sigma: .*expected a number"),
+        (NETLESS | {"noise": float("nan")}, "sigma: .*not a finite number"),
         (NETLESS | {"sigma": []}, "sigma: the array is empty"),
         (NETLESS | {"noise": sr.DiagonalGaussian(X, X**2)}, "one row and mean 0"),
         (NETLESS | {"noise": 1, "inputs": [[1, 2], [3]]}, "inputs must be an array"),
@@ -374,7 +374,7 @@ NETLESS = {"net": nn.Linear(4, 2), "inputs": X}
         ({"rule": "sdp", "conformance": "no"}, "conformance: expected true or false, not 'no'"),
     ],
 )
-def test_bad_input_is_told_in_one_line(arguments, line, monkeypatch, tmp_path):
+def test_bad_input_is_reported_in_one_line(arguments, line, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=line) as told:
         sdp_bench.validate(**arguments)

@@ -126,7 +126,7 @@ def test_differences_are_counted_and_the_largest_come_first(folder, tmp_path):
     assert [float(line.split()[-1]) for line in largest] == pytest.approx([50, 5, 5])
 
 
-def test_damage_is_said_before_a_comparison(folder, tmp_path):
+def test_damage_is_reported_before_a_comparison(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     made_up.write_results(copy, [ROWS[0] | {"rule": "mine"}])
     newest = max((copy / "measured").iterdir(), key=lambda path: path.stat().st_mtime_ns)
@@ -146,7 +146,9 @@ def two(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     runs = []
     for number, name in enumerate(("one", "one", "other")):
-        frame = made_up.completed(made_up.frame(depths=(number + 1,), rules=made_up.FEW, suites=("iris-tv",)))
+        frame = made_up.completed(
+            made_up.frame(depths=(number + 1,), rules=made_up.FEW, experiments=("iris-tv",))
+        )
         runs.append(
             made_up.write_results(folder / name, frame.assign(unit=f"{number}" + frame["unit"].str[1:]))
         )

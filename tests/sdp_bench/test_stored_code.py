@@ -9,7 +9,7 @@ import pytest
 
 from sdp_bench.bench.results.columns import keys as keys_of
 from sdp_bench.bench.results.folder import read, read_plan, write_run
-from tests.sdp_bench.test_cli import command, tiny
+from tests.sdp_bench.helpers import command, tiny
 
 pytestmark = pytest.mark.slow
 

@@ -95,8 +95,24 @@ class Quantiles(Base):
 
 def tiny(depth, rules):
     return (
-        *("--preset", "smoke", "--depth", depth, "--sigma", "1", "--samples", "20000", "--jobs", "1"),
-        *("--w1-points", "100", "--rules", rules, "--database", "v", "--output", "card"),
+        "--preset",
+        "smoke",
+        "--depth",
+        depth,
+        "--sigma",
+        "1",
+        "--samples",
+        "20000",
+        "--jobs",
+        "1",
+        "--w1-points",
+        "100",
+        "--rules",
+        rules,
+        "--database",
+        "v",
+        "--output",
+        "card",
     )
 
 
@@ -127,6 +143,8 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     first, *details, page, last = out.splitlines()
     assert first == "good"
     assert details[0] == f"  checks: kit {VERSION}, 1 of 1 checks ran: 1 passed, 0 failed, 0 not applicable"
+    compared = "  iris-tv: compared with rules of its kind: SDP better in 0"
+    assert any(line.startswith(compared) for line in details)
     assert "  iris-tv: worse than SDP in no setting" in details
     assert any(line.startswith("  cost: ") and "for one input" in line for line in details)
     assert page == "scorecard: card/index.html"
@@ -135,6 +153,7 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     assert "1 of 1 checks ran" in err
     text = (tmp_path / "card" / "index.html").read_text()
     assert "SDP under another name." not in text  # the docstring: pages show no code
+    assert "theirs.py:Good" in text
     assert "sdp-bench validate theirs.py:Good" in text
     frame = pd.read_csv(tmp_path / "card" / "results.csv")
     assert set(frame.rule) == {"good", "sdp", "monte_carlo:samples=10", "monte_carlo:samples=100"}
@@ -146,7 +165,7 @@ def test_a_rule_is_measured_once_and_shown(call, monkeypatch, tmp_path):
     assert re.search(r"run \S+: 0 groups in", err)
 
 
-def test_what_rules_raise_on_cells_is_shown_and_is_exit_code_3(call, tmp_path):
+def test_errors_of_rules_are_shown_and_end_with_exit_code_3(call, tmp_path):
     broken = [f"theirs.py:{rule}" for rule in ("Raising", "Undefined")]
     code, out, _ = call(*broken, "--no-conformance", *TINY)
     assert code == 3
@@ -158,6 +177,7 @@ def test_what_rules_raise_on_cells_is_shown_and_is_exit_code_3(call, tmp_path):
     assert set(frame.rule) >= {"sdp", "monte_carlo:samples=10"}  # the others went on
     for told in ("ArithmeticError: no such net", "variance must be finite"):
         assert told in text
+    assert text.count("the conformance kit was not run") == 2
     assert "failures: it failed in " in out
     assert out.splitlines()[-2].startswith("verdict: raising was not checked; it was not measured")
 
@@ -168,7 +188,9 @@ def test_a_failed_check_is_exit_code_1_whatever_else_failed(call, monkeypatch, t
     assert code == 1
     assert "  checks: failed affine: mean[0] is 1, must be 0" in out
     last = out.splitlines()[-1]
-    assert last.startswith("verdict: raising fails the one check that applies (affine); run sdp-bench check")
+    assert last.startswith(
+        "verdict: raising fails the one check that applies (affine); run sdp-bench check-rule"
+    )
     assert f"{last.removeprefix('verdict: ')}." in (tmp_path / "card" / "index.html").read_text()
 
 
@@ -186,6 +208,7 @@ def test_a_rule_that_hangs_in_the_kit_stops_no_other(call, monkeypatch, tmp_path
     assert not (tmp_path / "v").exists()
     code, out, _ = call("theirs.py:Good", "theirs.py:Hanging", *TINY)
     assert code == 3
+    assert "the conformance kit did not finish: WorkerError" in out
     good, hung = out.splitlines()[-2:]
     assert good.startswith("verdict: good passes")
     assert hung.startswith("verdict: hanging is not verified")
@@ -194,7 +217,7 @@ def test_a_rule_that_hangs_in_the_kit_stops_no_other(call, monkeypatch, tmp_path
 
 
 @pytest.mark.parametrize(("words", "exit_code"), [((), 1), (("--no-conformance",), 3)])
-def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp_path, words, exit_code):
+def test_a_rule_without_checks_or_measurements_does_not_pass(call, monkeypatch, tmp_path, words, exit_code):
     conformed(monkeypatch, NOTHING)
     code, out, _ = call("theirs.py:Refusing", *words, *TINY)
     assert code == exit_code
@@ -211,9 +234,19 @@ def test_a_rule_of_which_nothing_is_known_is_no_good_rule(call, monkeypatch, tmp
         ((), "name a rule, path/to/my_rule.py:MyRule, or a net"),
         (("absent.py:Rule",), "cannot read absent.py"),
         (("theirs.py:Starting",), "cannot make the rule: ValueError: not today"),
+        (("theirs.py:Good", "--sigma", "0"), "sigma must be positive"),
+        (
+            ("theirs.py:Good", "--preset", "smoke", "--activation", "tanh"),
+            "no net of these experiments is",
+        ),
+        (("theirs.py:Good", "--experiment", "absent"), "experiment 'absent' not found"),
         (("theirs.py:Good", "--inputs", "x.npy"), "need a net (--net"),
         (("--net", "theirs.py:Good"), "a net needs inputs (--inputs x.npy"),
         (("--net", "theirs.py:Good", "--inputs", "absent.npy", "--sigma", "1"), "cannot read absent.npy"),
+        (
+            ("--net", "theirs.py:Good", "--inputs", "absent.npy", "--depth", "2"),
+            "are for the experiments' own nets",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(call, tmp_path, words, message):
@@ -226,7 +259,7 @@ def test_bad_input_is_one_line_and_exit_code_2(call, tmp_path, words, message):
 
 
 @pytest.mark.slow
-def test_rules_on_a_net_of_ones_own(call, tmp_path):
+def test_rules_are_compared_on_a_users_net(call, tmp_path):
     (tmp_path / "nets.py").write_text(
         "import torch\nfrom torch import nn\n\n\ndef build():\n    torch.manual_seed(0)\n"
         "    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))\n"
@@ -240,7 +273,9 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
     assert advice.startswith("  advice without an oracle")
     assert title == "which rule for nets.py:build"
     assert {line.split(",")[0].strip() for line in lines} == {
-        *("standard deviations and intervals", "whole distribution", "tails")
+        "standard deviations and intervals",
+        "whole distribution",
+        "tails",
     }
     assert all(re.search(r" \(\S+ to \S+\)[ ,]", line) and "per input" in line for line in lines)
     assert page == "scorecard: card/index.html"
@@ -264,7 +299,7 @@ def test_rules_on_a_net_of_ones_own(call, tmp_path):
 
 
 @pytest.mark.slow
-def test_rules_of_every_law_are_measured_and_told_once_what_they_lack(call, tmp_path):
+def test_rules_of_every_law_are_measured_and_undefined_metrics_are_reported_once(call, tmp_path):
     words = (*tiny(4, "sdp"), "--no-conformance", "--experiment", "iris-scores")
     code, out, err = call("theirs.py:Mixed", "theirs.py:Quantiles", *words)
     assert code == 0, err

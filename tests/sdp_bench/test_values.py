@@ -97,7 +97,9 @@ def test_a_typed_value_of_another_type_is_an_error(kind, value, message):
     ("written", "specs"),
     [
         ("sdp, monte_carlo:samples=10", ("sdp", "monte_carlo:samples=10")),
+        ("sdp,dvia", ("sdp", "dvia")),
         ("a:x=1,y=2,b", ("a:x=1,y=2", "b")),
+        ("a:x={1,2}", ("a:x=1", "a:x=2")),
         ("sdp,a:x={1, 2 ,3},dvia", ("sdp", "a:x=1", "a:x=2", "a:x=3", "dvia")),
         ("a:x={1,2},y={3,4}", ("a:x=1,y=3", "a:x=1,y=4", "a:x=2,y=3", "a:x=2,y=4")),
         ("a:x=0,y={3,4},z=5,b", ("a:x=0,y=3,z=5", "a:x=0,y=4,z=5", "b")),
@@ -112,11 +114,13 @@ def test_a_list_in_braces_stands_for_a_rule_with_each_of_its_values(written, spe
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        *(
-            (text, "one pair of braces")
-            for text in ("a:x={1,2", "a:x={1,{2,3}}", "a:x={1,2}3", "a:{x=1,x=2}")
-        ),
+        ("a:x={1,2", "one pair of braces"),
+        ("a:x={1,{2,3}}", "one pair of braces"),
+        ("a:x={1,2}3", "one pair of braces"),
+        ("a:{x=1,x=2}", "one pair of braces"),
+        ("a:x={}", "lacks a value"),
         ("a:x={1,,2}", "lacks a value"),
+        ("a:x={1,2},x={3,4}", "'x' is given twice"),
         ("a:x={1,2},y=1, x=3", "'x' is given twice"),
         ("a:x={" + ",".join(map(str, range(MOST_RULES + 1))) + "}", f"stands for {MOST_RULES + 1} rules"),
     ],

@@ -124,7 +124,12 @@ def one(name, m, s):
     f, m, s, reach = EXACT[name], mp.mpf(m), mp.mpf(s), REACH.get(name, 12)
     at = f(m)
     mean = expectation(lambda u: [f(m + s * u) - at], 1, [(m, s)], reach)[0]
-    second, fourth = expectation(lambda u: ((d := f(m + s * u) - at - mean) ** 2, d**4), 2, [(m, s)], reach)
+
+    def central_powers(u):
+        deviation = f(m + s * u) - at - mean
+        return deviation**2, deviation**4
+
+    second, fourth = expectation(central_powers, 2, [(m, s)], reach)
     return float(at + mean), float(second), float(fourth - second**2)
 
 
@@ -134,8 +139,13 @@ def line(name, m1, m2, s1, s2, sign):
     a, b, s, t = mp.mpf(m1), mp.mpf(m2), mp.mpf(s1), sign * mp.mpf(s2)
     lines = [(a, s), (b, t)]
     e1, e2 = expectation(lambda u: (f(a + s * u), f(b + t * u)), 2, lines, reach)
-    c, q = expectation(lambda u: ((d := (f(a + s * u) - e1) * (f(b + t * u) - e2)), d * d), 2, lines, reach)
-    return float(c), float(q - c * c)
+
+    def product_and_square(u):
+        product = (f(a + s * u) - e1) * (f(b + t * u) - e2)
+        return product, product * product
+
+    covariance, square = expectation(product_and_square, 2, lines, reach)
+    return float(covariance), float(square - covariance * covariance)
 
 
 def panels(edges):
@@ -211,13 +221,13 @@ def larger(mean, covariance, sign):
     turn = np.block([[np.eye(2), np.eye(2)], [np.eye(2), -np.eye(2)]])  # sums, then differences
     m, c = turn @ mean, turn @ covariance @ turn.T
     functions = [lambda x: x] * 2 + [np.abs] * 2
-    means = np.array([both(f, f, m[i], m[i], c[i, i], c[i, i], c[i, i])[0] for i, f in enumerate(functions)])
-    blocks = [
-        [both(f, g, m[i], m[j], c[i, i], c[j, j], c[i, j])[1] for j, g in enumerate(functions)]
-        for i, f in enumerate(functions)
-    ]
+    means, covariances = np.empty(4), np.empty((4, 4))
+    for i, f in enumerate(functions):
+        means[i], _ = both(f, f, m[i], m[i], c[i, i], c[i, i], c[i, i])
+        for j, g in enumerate(functions):
+            _, covariances[i, j] = both(f, g, m[i], m[j], c[i, i], c[j, j], c[i, j])
     combine = np.hstack([np.eye(2), sign * np.eye(2)]) / 2
-    return combine @ means, combine @ np.array(blocks) @ combine.T
+    return combine @ means, combine @ covariances @ combine.T
 
 
 def both(f, g, m, n, v, w, c):

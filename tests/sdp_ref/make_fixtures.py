@@ -116,9 +116,12 @@ def one_dimensional(name):
         mean, m, s = h * std, mp.mpf(h * std), mp.mpf(std)
         reach = 60 if abs(h) < 100 else 14
         at = f(m)
-        first, second = expectation(
-            lambda u, m=m, s=s, at=at: ((d := f(m + s * u) - at), d * d), 2, m, s, reach=reach
-        )
+
+        def difference_and_square(u, m=m, s=s, at=at):
+            difference = f(m + s * u) - at
+            return difference, difference * difference
+
+        first, second = expectation(difference_and_square, 2, m, s, reach=reach)
         rows.append([mean, std, float(at + first), float(second - first**2)])
     return rows
 
@@ -160,8 +163,11 @@ def cases(seed, count, *, scales):
         rows += [(h, sign * h, 1.0, 1.0, rho) for h in (-8.0, -2.0, 0.0, 2.0, 8.0)]
         rows += [(0.7, sign * 0.7 + gap, 1.0, 1.0, rho) for gap in (1e-3, 1e-2, 0.1, 1.0)]
     for _ in range(count):
-        h, k = (float(rng.choice([*HS, rng.normal(), 3 * rng.normal()])) for _ in range(2))
-        s1, s2 = (float(x) for x in rng.choice(STDS, 2))
+        h = float(rng.choice([*HS, rng.normal(), 3 * rng.normal()]))
+        k = float(rng.choice([*HS, rng.normal(), 3 * rng.normal()]))
+        s1, s2 = rng.choice(STDS, 2)
+        s1 = float(s1)
+        s2 = float(s2)
         rho = float(rng.choice(RHOS)) * float(rng.choice([-1.0, 1.0]))
         rows.append((h, k, s1, s2, rho))
     if scales:

@@ -206,14 +206,14 @@ def attempted(function, *arguments):
         return None, error
 
 
-def test_every_family_of_laws_is_asked():
+def test_every_family_of_laws_is_tested():
     location, scale = inputs((3,))
     made = {type(make(location, scale)) for make in LAWS.values()}
     assert made == set(families()) >= {TorchLaw, SampledLaw}
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_a_law_on_a_device_says_what_it_says_on_the_cpu(name, stand_in):
+def test_a_law_has_the_same_moments_on_a_device_as_on_the_cpu(name, stand_in):
     law = LAWS[name](*inputs((3,)))
     x = torch.rand(4, 2, 3, generator=torch.Generator().manual_seed(4), **DOUBLE)
     for asked in ASKED.values():
@@ -254,7 +254,7 @@ def runs_on(stand_in, rule, name, law):
 
 
 @pytest.mark.parametrize("rule", rules())
-def test_a_rule_gives_on_a_device_what_it_gives_on_the_cpu(rule, stand_in):
+def test_a_rule_predicts_the_same_on_a_device_as_on_the_cpu(rule, stand_in):
     took = [runs_on(stand_in, rule, name, "diagonal") for name in ("relu", "tanh")]
     assert any(took)
 
@@ -283,7 +283,8 @@ def test_an_activation_gives_the_same_moments_and_gradients(name, stand_in):
     mean, covariance = inputs((3,))[0], covariance_of((3,))
 
     def moments(device):
-        m, c = (value.to(device).requires_grad_() for value in (mean, covariance))
+        m = mean.to(device).requires_grad_()
+        c = covariance.to(device).requires_grad_()
         given = activation_of(activation(name).build().to(device)).mean_covariance(m, c)
         return [*given, *torch.autograd.grad(given[0].sum() + given[1].sum(), (m, c))]
 
@@ -329,7 +330,7 @@ LOSSES = {
 }
 
 
-def test_every_loss_is_asked():
+def test_every_loss_is_tested():
     assert set(LOSSES) == set(losses.__all__)
 
 
@@ -339,7 +340,9 @@ def test_a_loss_and_its_gradients_are_those_of_the_cpu(name, law, stand_in):
     taken = 0
 
     def worth(device, loss):
-        m, s = (value.to(device).requires_grad_() for value in inputs((3,)))
+        m, s = inputs((3,))
+        m = m.to(device).requires_grad_()
+        s = s.to(device).requires_grad_()
         own = LAWS[law](*inputs((3,))).to(device)
         if law in ("diagonal", "cauchy"):
             own = type(own)(m, s)

@@ -50,7 +50,7 @@ def test_it_is_the_net_to_whoever_stores_and_moves_it(net):
         ({"std": "wide"}, "std must be a number or a tensor"),
     ],
 )
-def test_what_it_cannot_take_is_said_in_one_line(net, arguments, message):
+def test_an_unsupported_input_is_refused_in_one_line(net, arguments, message):
     with pytest.raises(ValueError, match=message):
         sr.Propagated(**{"net": net, **arguments})
 

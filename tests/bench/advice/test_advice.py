@@ -84,7 +84,9 @@ def test_one_input_without_a_number_makes_the_mean_undecided():
         for number, index in enumerate((0.0, math.nan))
     ]
     (outcome,) = outcomes(rows)["outcome"]
-    assert outcome == outcome_of("class", math.inf) == "undecided"
+    assert outcome == "undecided"
+    assert outcome_of("class", math.inf) == "undecided"
+    assert outcome_of("class", math.nan) == "undecided"
 
 
 def test_at_the_minimum_of_a_square_linearisation_is_inaccurate():

@@ -15,11 +15,11 @@ import pytest
 import torch
 from sklearn.datasets import load_wine
 
-from sdp_bench.bench.datasets import download, sets
-from sdp_bench.bench.datasets.base import TabularClassification
+from sdp_bench.bench.datasets import dataset, download, names, sets
+from sdp_bench.bench.datasets.base import ImageClassification, TabularClassification, TabularRegression
 from sdp_bench.bench.datasets.download import DataFile, DataMissingError
-from sdp_bench.bench.datasets.sets import CIFAR10, EMNIST_LETTERS, MNIST, NAVAL, YACHT
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.datasets.sets import CIFAR10, EMNIST_LETTERS, IRIS, MNIST, NAVAL, YACHT
+from sdp_bench.bench.errors import RunFailedError, UserError
 
 RNG = np.random.default_rng(0)
 
@@ -230,10 +230,12 @@ def test_a_table_that_a_library_ships_is_one_object():
     ("load", "message"),
     [
         (lambda: CIFAR10.load("test"), "cifar10/test_batch .*www.cs.toronto.edu.*unset SDP_BENCH_DATA"),
+        (lambda: MNIST.load("train"), "mnist/train-images-idx3-ubyte.gz.*unset SDP_BENCH_DATA"),
+        (lambda: EMNIST_LETTERS.load("test"), "emnist-letters-test-images.*biometrics.nist.gov"),
         (NAVAL.load, "uci/naval-propulsion-plant.txt.*githubusercontent.*unset"),
     ],
 )
-def test_a_missing_set_is_one_line_that_says_how_to_get_it(local, load, message):
+def test_a_missing_data_set_is_one_line_that_says_how_to_get_it(local, load, message):
     with pytest.raises(DataMissingError, match=message) as caught:
         load()
     assert "\n" not in str(caught.value)
@@ -303,13 +305,18 @@ def test_a_batch_that_asks_for_code_is_refused(protocol, capsys):
 
 NO_FILES = {
     sets.cifar_batch: (
-        *(b"", b"nonsense", pickle.dumps([1, 2])),
+        b"",
+        b"nonsense",
+        pickle.dumps([1, 2]),
         pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1]}),
         pickle.dumps({b"data": np.zeros((2, 3071), np.uint8), b"labels": [1, 2]}),
         pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1, None]}),
     ),
     sets.idx: (
-        *(b"", b"nonsense", zipped(bytes([0, 0, 8, 2, 0, 0, 0, 1])), idx(np.zeros((2, 2), np.uint8))[:-9]),
+        b"",
+        b"nonsense",
+        zipped(bytes([0, 0, 8, 2, 0, 0, 0, 1])),
+        idx(np.zeros((2, 2), np.uint8))[:-9],
         zipped(bytes([0, 0, 8, 1, 0, 0, 0, 3, 1, 2])),
         zipped(bytes([0, 0, 9, 1, 0, 0, 0, 2, 1, 2])),
     ),
@@ -318,7 +325,7 @@ NO_FILES = {
 
 
 @pytest.mark.parametrize("read", NO_FILES, ids=lambda read: read.__name__)
-def test_what_is_no_file_of_its_format_is_refused(read):
+def test_a_file_in_another_format_is_refused(read):
     for content in NO_FILES[read]:
         with pytest.raises(RunFailedError, match="name is not a"):
             read(content, "name")
@@ -328,6 +335,7 @@ def test_what_is_no_file_of_its_format_is_refused(read):
     ("load", "message"),
     [
         (lambda: CIFAR10.load("valid"), "unknown split 'valid'; choose from train, test"),
+        (lambda: MNIST.load("valid"), "choose from train, test"),
         (lambda: CIFAR10.load("train", ("data_batch_6",)), "data_batch_5, got data_batch_6"),
         (lambda: CIFAR10.load("train", ()), "got nothing"),
     ],
@@ -335,3 +343,10 @@ def test_what_is_no_file_of_its_format_is_refused(read):
 def test_bad_input(load, message):
     with pytest.raises(ValueError, match=message):
         load()
+
+
+def test_data_sets_are_found_by_name_and_kind():
+    assert dataset("iris", TabularClassification) is IRIS
+    assert names(ImageClassification) == ("cifar10", "emnist-letters", "mnist")
+    with pytest.raises(UserError, match="data set 'iris' not found; choose from boston"):
+        dataset("iris", TabularRegression)

@@ -6,6 +6,7 @@ import pytest
 from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import chosen, experiment, preset
+from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
 from sdp_bench.bench.nets.architectures import Architecture
@@ -84,3 +85,18 @@ def test_a_net_that_does_not_fit_its_data_set_is_refused_before_it_is_trained():
     narrow = dataclasses.replace(experiment("iris-std"), architectures=(Architecture(1, width=20),))
     assert [kind.width for kind, _ in narrow.kinds(preset("quick"))] == [20]
     assert [kind.width for kind, _ in narrow.kinds(preset("quick", {"width": 30}))] == [30]
+
+
+class Mistaken(Group):
+    title = "mistaken"
+
+    def seconds(self, rows):
+        return 1.0
+
+    def measure(self, rows):
+        raise KeyError("a mistake of ours")
+
+
+def test_a_mistake_of_the_project_is_not_a_failure_of_a_rule():
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        run_group(Mistaken(), make_plan(TINY).rows)

@@ -115,6 +115,7 @@ def test_total_variation_of_a_wrong_scale_has_its_closed_form(plan):
     ("law", "message"),
     [
         (unchecked(sdp_ref.Cauchy, torch.full((1, 3), math.nan), torch.ones(1, 3)), "location is not finite"),
+        (unchecked(sdp_ref.Cauchy, torch.zeros(1, 3), torch.full((1, 3), math.inf)), "scale is not finite"),
         (unchecked(sdp_ref.SymmetricStable, torch.zeros(1, 3), -torch.ones(1, 3), 1.5), "scale is negative"),
         (None, "neither a law nor samples"),
     ],

@@ -7,7 +7,6 @@ from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.experiments import experiment, preset
 from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.metrics.oracle import Oracle
-from sdp_bench.bench.nets.classifiers import TrainedClassifier
 from sdp_bench.bench.nets.net import best_classifier, inputs_of
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.replay import replay as stored_measurements
@@ -18,7 +17,7 @@ from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.reports.page import build
 from tests.bench.conftest import run_all
-from tests.bench.nets.test_image_training import RECIPE, RESNET, TEST
+from tests.bench.nets.helpers import RECIPE, RESNET, TEST, classifier
 from tests.reports.made_up import Results
 
 SETTINGS = Settings().but(inputs=12, sizes={"resnet-tv": Size(samples=200)}, sigmas=(0.01, 0.1))
@@ -30,19 +29,6 @@ METRICS = {"tv_class", "tv_margin", "tv_pairs", "tv_sliced", "energy", "bures_lo
 def net(monkeypatch):
     monkeypatch.setattr(ImageClassification, "load", lambda *_: TEST)
     return classifier(0.5)
-
-
-def classifier(accuracy, seed=0):
-    state = RESNET.build(seed).state_dict()
-    return TrainedClassifier(
-        architecture=RESNET,
-        recipe=RECIPE,
-        accuracy=accuracy,
-        state=state,
-        trained_on="squares",
-        tested_on="squares",
-        seconds=1.0,
-    )
 
 
 @pytest.fixture
@@ -64,7 +50,7 @@ def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_experiment(plan, 
 
 
 @pytest.mark.slow
-def test_a_run_is_kept_replayed_and_shown_beside_the_paper(tmp_path, plan, monkeypatch):
+def test_a_run_is_stored_replayed_and_shown_next_to_the_paper(tmp_path, plan, monkeypatch):
     monkeypatch.setattr(stored_measurements, "chosen", lambda _: [SMALL])  # of another architecture's nets
     path = tmp_path / "r"
     frame = run_all(path, plan, groups=[*plan.groups][1:2], settings=SETTINGS)

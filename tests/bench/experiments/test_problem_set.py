@@ -73,7 +73,9 @@ class Clipped(Oracle):
 
     def _draw(self, samples, seed, sampler):
         drawn = super()._draw(samples, seed, sampler)
-        low, high = (bound.to(drawn.dtype) for bound in self.bounds)
+        low, high = self.bounds
+        low = low.to(drawn.dtype)
+        high = high.to(drawn.dtype)
         return drawn.clamp(low, high)
 
     @functools.cached_property

@@ -10,7 +10,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate import report, speed
 from sdp_bench.bench.gate.baseline import Speed, read, write
 from sdp_bench.bench.gate.check import Options, Outcome, check, make, rules_of, update
-from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, drift
+from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, common_factor, drift, repeats
 from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Verdict, exit_code
 from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule, write_sampler
@@ -312,3 +312,76 @@ def test_a_junit_file_accepts_any_text_of_a_rule():
     outcome = Outcome((Verdict("accuracy", (told,)),), 1, {})
     (error,) = ElementTree.fromstring(report.junit(outcome)).iter("error")
     assert "RuntimeError: ?[31mred? <&> ?" in error.text
+
+
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("sr.laws.unchecked(sr.Gaussian, law.mean, -law.covariance)", "negative"),
+    ],
+)
+def test_a_rule_that_fails_leaves_the_others_their_verdict(tmp_path, law, message):
+    file = tmp_path / "mine.py"
+    address = write_rule(file)
+    known = baseline_of(tmp_path / "ci.json", SCOPE, address, "sdp")
+    file.write_text(
+        "import sdp_ref as sr\n"
+        "class Mine:\n"
+        "    name = 'mine'\n"
+        "    def propagate(self, net, x):\n"
+        "        law = sr.propagate(net, x, 'sdp')\n"
+        f"        return {law}\n"
+    )
+    outcome = check(known, replace(ACCURACY, rules=(address, "sdp")), SCOPE)
+    assert outcome.exit_code == 3
+    (failed,) = outcome.verdicts[0].having(Status.FAILED)
+    assert failed.subject == "mine"
+    assert message in failed.text
+    assert len(outcome.verdicts[0].having(Status.UNCHANGED)) == 2
+
+
+def test_predictions_of_another_shape_have_an_infinite_drift():
+    old = moments(np.zeros(2), np.array([1.0, 2.0]))
+    assert drift(old, moments(np.zeros(2), np.diag([1.0, 2.0]))).size == 0
+    assert drift(old, moments(np.zeros(3), np.ones(3))).size == math.inf
+
+
+def test_rounding_between_two_calls_is_not_a_hidden_draw():
+    one = moments(np.array([1.0, -3.0]), np.array([[2.0, 0.5], [0.5, 1.0]]))
+    assert repeats(one, moments(one.mean * (1 + 1e-12), one.spread * (1 - 1e-12)))
+    assert not repeats(one, moments(one.mean + 1e-9, one.spread))
+    assert not repeats(one, moments(one.mean, one.spread * (1 + 1e-9)))
+    assert not repeats(one, moments(one.mean, np.diag(one.spread)))
+    tiny = moments(np.array([1e-20]), np.array([1.0]))  # a mean of 0 in units of its deviation
+    assert repeats(tiny, moments(np.array([-1e-20]), np.array([1.0])))
+    assert repeats(moments(np.zeros(1), np.zeros(1)), moments(np.zeros(1), np.zeros(1)))
+
+
+def test_a_factor_that_all_numbers_have_in_common_is_found():
+    olds = [np.array([1.0, -2.0, 0.0]), np.array([[3.0]])]
+    assert common_factor(olds, olds) == 1
+    assert common_factor(olds, [1.02 * old for old in olds]) == pytest.approx(1.02)
+    assert common_factor(olds, [1.02 * olds[0], 1.03 * olds[1]]) is None
+    assert common_factor(olds, [old + 0.1 for old in olds]) is None
+    assert common_factor([np.zeros(2)], [np.zeros(2)]) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 99}, "version 99 of the format"),
+        ({"format": "other"}, "not a baseline"),
+        ({"rules": {}}, "no rules"),
+        ({"cases": {}}, "of other cells"),
+    ],
+)
+def test_invalid_baselines_are_refused_in_one_line(tmp_path, change, message):
+    path = tmp_path / "ci.json"
+    write(path, make(("sdp",), SCOPE))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=message) as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UserError):
+        update(path, Options(("sdp",), speed=False), SCOPE)

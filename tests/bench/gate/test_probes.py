@@ -143,3 +143,14 @@ def test_a_rule_that_breaks_in_a_probe_is_a_failure(changed):
     verdict = changed("isinstance(x, sr.Cauchy)", "1 / 0")
     assert verdict.status == "failed"
     assert [f.text for f in verdict.having(Status.FAILED)] == ["ZeroDivisionError: division by zero"]
+
+
+def test_weights_of_probes_do_not_depend_on_torchs_generator():
+    before = torch.random.get_rng_state()
+    first = [probe.key for probe in probes()]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(99)
+    assert [probe.key for probe in probes()] == first
+    for probe in ALL:
+        for value in probe.build().state_dict().values():
+            assert torch.equal(value * 64, (value * 64).round())  # binary fractions

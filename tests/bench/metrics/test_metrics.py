@@ -49,13 +49,14 @@ def test_settings_take_the_options_of_all_metrics_and_no_others():
     [
         ("tv_headlines", "metric 'tv_headlines' not found; did you mean 'tv_headline'?"),
         ("w1:points=3", "metric 'w1' has no option 'points'; it takes w1_points, w1_pairs"),
+        ("energy:seed=3", "metric 'energy' has no option 'seed'; it takes none"),
         ("w1:w1_points=many", "metric 'w1': 'many' is no value of w1_points"),
         ("w1:w1_pairs=1", "w1_pairs must be at least 2, got 1"),
         ("tv_headline:cells=500", "cells must be a power of two >= 2, got 500"),
         ("tv_paper:bin_range=sd", "unknown bin range 'sd'; choose from quantiles, minmax, joint"),
     ],
 )
-def test_what_cannot_be_read_gets_one_line(text, message):
+def test_an_invalid_metric_spec_is_refused_in_one_line(text, message):
     with pytest.raises(UserError, match=message):
         metric(text)
 
@@ -64,7 +65,9 @@ def test_what_cannot_be_read_gets_one_line(text, message):
     ("text", "samples", "message"),
     [
         ("tv_headline:cells=1024", 1000, "a pilot of 1000 samples cannot fix 1024 cells"),
+        ("tv_joint:pilot_samples=100", 10**6, "a pilot of 100 samples cannot fix 512 cells"),
         ("w1", 31_999, "needs at least 32000 samples, got 31999"),
+        ("w1_certified:certified_points=2000", 31_999, "needs at least 32000 samples"),
         ("tv_sliced", 119, "30 bins of a slice need at least 120 samples, got 119"),
     ],
 )
@@ -114,7 +117,10 @@ def test_a_metric_refuses_the_laws_that_lack_what_it_needs_and_no_others(name):
 class Point:
     """An entry point as an installed package has one."""
 
+    name = "mine"
+    group = "sdp_bench.metrics"
     value = "package.module:Mine"
+    dist = None
 
     def __init__(self, made):
         self.load = made
@@ -131,3 +137,18 @@ def test_an_installed_package_may_bring_a_metric(monkeypatch):
     assert metric(metric("mine:bins=4").spec) == Mine(4)  # a record leads back to it
     with pytest.raises(UserError, match=r"choose from tv_headline.*, mine$"):
         metric("other")
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: 1 / 0, "cannot be loaded: ZeroDivisionError"),
+        (lambda: object, "package.module:Mine is not a subclass of Metric"),
+        (lambda: metrics()["bures"], "package.module:Mine is not a subclass of Metric with the name 'mine'"),
+    ],
+)
+def test_an_entry_point_that_is_not_a_metric_is_refused_in_one_line(monkeypatch, made, message):
+    monkeypatch.setattr(registry, "installed", lambda group, taken=(): {"mine": Point(made)})
+    with pytest.raises(UserError, match=message) as raised:
+        metric("mine")
+    assert "\n" not in str(raised.value)

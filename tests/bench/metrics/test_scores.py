@@ -50,8 +50,16 @@ LAWS = {
     "sampled": lambda: sr.law_of(Sampled()),
 }
 SMALL = {
-    **{"cells": 16, "pilot_samples": 500, "w1_points": 100, "w1_pairs": 2, "certified_points": 100},
-    **{"margin_bins": 10, "bins": 4, "output_bins": 10, "difference_bins": 10, "energy_points": 200},
+    "cells": 16,
+    "pilot_samples": 500,
+    "w1_points": 100,
+    "w1_pairs": 2,
+    "certified_points": 100,
+    "margin_bins": 10,
+    "bins": 4,
+    "output_bins": 10,
+    "difference_bins": 10,
+    "energy_points": 200,
 }
 
 
@@ -84,7 +92,8 @@ def test_differences_of_log_scores_are_differences_of_divergence():
     law = gaussian()
     truth.samples = law.sample(40_000, torch.Generator().manual_seed(0))[:, 0]
     wide = sr.Gaussian(MEAN, 2 * law.covariance)
-    own, other = (dict(metric("log_score").measure(truth, Prediction(x, truth)))[None] for x in (law, wide))
+    own = dict(metric("log_score").measure(truth, Prediction(law, truth)))[None]
+    other = dict(metric("log_score").measure(truth, Prediction(wide, truth)))[None]
     assert own.value == pytest.approx(float(law.to_torch().entropy()), abs=4 * own.stderr)
     assert other.value - own.value == pytest.approx(math.log(2) - 0.5, abs=0.02)
 
@@ -102,7 +111,14 @@ def test_tails_are_exact_where_the_law_tells_them():
 
 DRAWS = 200
 ALL = (
-    *("coverage", "bures", "energy_score", "crps", "std_ratio", "gaussian_kl", "tv_class", "quantile_mean"),
+    "coverage",
+    "bures",
+    "energy_score",
+    "crps",
+    "std_ratio",
+    "gaussian_kl",
+    "tv_class",
+    "quantile_mean",
     "interval_width",
 )
 
@@ -121,7 +137,7 @@ def floors(name, shift, repeats):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
-def test_an_exact_rule_of_few_draws_is_told_from_the_floor_in_one_of_twenty(name):
+def test_an_exact_rule_with_few_draws_is_above_the_limit_in_one_of_twenty(name):
     """As often as three standard deviations of the count allow, and a half: values are not quite normal."""
     repeats = 150
     expected = 0.05 * repeats
@@ -129,7 +145,7 @@ def test_an_exact_rule_of_few_draws_is_told_from_the_floor_in_one_of_twenty(name
 
 
 @pytest.mark.parametrize("name", ["crps", "bures", "quantile_mean"])
-def test_a_wrong_rule_of_few_draws_is_told(name):
+def test_a_wrong_rule_with_few_draws_is_reported(name):
     assert floors(name, 0.5, 5) == 5
 
 

@@ -4,12 +4,11 @@ import math
 import pytest
 import torch
 
-from sdp_bench.bench.datasets.base import ImageClassification, LabelledExamples
+from sdp_bench.bench.datasets.base import ImageClassification
 from sdp_bench.bench.errors import RunFailedError
 from sdp_bench.bench.nets import classifiers, storage
 from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_bench.bench.nets.classifiers import (
-    ImageRecipe,
     TrainedClassifier,
     UnfinishedError,
     augment,
@@ -17,24 +16,10 @@ from sdp_bench.bench.nets.classifiers import (
     get_classifier,
     learning_rate,
 )
+from tests.bench.nets.helpers import DATA, RECIPE, RESNET, TEST
 
-RESNET = ImageArchitecture("resnet18", 1, 8, classes=3, width=4)
 CNN = ImageArchitecture("cnn3", 1, 8, classes=3, width=8)
-RECIPE = ImageRecipe("mnist", ("made up",), learning_rate=0.05, epochs=3, batch_size=16, warmup=0.5)
 ADAM = dataclasses.replace(RECIPE, optimizer="adam", learning_rate=3e-3, augmentation="none")
-
-
-def images(count, seed=0):
-    """A bright square in one of three places, on noise."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % 3
-    pixels = torch.randint(0, 60, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
-    for place in range(3):
-        pixels[labels == place, :, 2 : 5 + place, place : place + 3] += 150
-    return LabelledExamples("Squares", "train", pixels, labels, ("made up",), 100)
-
-
-DATA, TEST = images(40), images(30, seed=1)
 
 
 @pytest.fixture
@@ -152,8 +137,10 @@ def test_the_rate_rises_and_falls():
         ({"dataset": "imagenet"}, "choose from cifar10, emnist-letters, mnist"),
         ({"precision": "int8"}, "choose from float32, bfloat16"),
         ({"learning_rate": math.nan}, "positive"),
+        ({"batch_size": 0}, "positive"),
         ({"momentum": 1.0}, "momentum must be in"),
         ({"weight_decay": -1.0}, "must not be negative"),
+        ({"warmup": math.inf}, "must not be negative"),
         ({"parts": ()}, "names the parts"),
     ],
 )

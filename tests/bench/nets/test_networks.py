@@ -48,6 +48,36 @@ def test_the_seed_alone_decides_the_weights(name):
     assert not torch.equal(first[next(iter(first))], other[next(iter(first))])
 
 
+@pytest.mark.parametrize(
+    ("network", "event", "message"),
+    [
+        ("vgg", (1, 28, 28), "network 'vgg' not found; choose from resnet18, .*decoder"),
+        ("gru", (1, 28, 28), "GRU does not take inputs of shape"),
+        ("vit", (8, 2), "ViT does not take inputs of shape"),
+    ],
+)
+def test_unknown_networks_and_unsuitable_inputs_are_refused(network, event, message):
+    with pytest.raises(ValueError, match=message):
+        architecture_of(network, event)
+
+
+def test_resnet_has_torchvisions_names():
+    names = set(ImageArchitecture("resnet18", width=4).build().state_dict())
+    norms = {"bn1"}
+    expected = {"conv1.weight", "fc.weight", "fc.bias"}
+    for layer in (1, 2, 3, 4):
+        for block in (0, 1):
+            for number in (1, 2):
+                expected.add(f"layer{layer}.{block}.conv{number}.weight")
+                norms.add(f"layer{layer}.{block}.bn{number}")
+    for layer in (2, 3, 4):
+        expected.add(f"layer{layer}.0.downsample.0.weight")
+        norms.add(f"layer{layer}.0.downsample.1")
+    for kind in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
+        expected |= {f"{norm}.{kind}" for norm in norms}
+    assert names == expected
+
+
 ARCHITECTURES = (*experiment("vision").classifiers, *experiment("sequence").classifiers)
 NAMES = [each.label for each in ARCHITECTURES]
 ROWS = slice(0, 500)

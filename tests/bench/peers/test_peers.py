@@ -108,14 +108,14 @@ def test_what_cannot_run_is_one_line(make, message):
 
 @pytest.mark.parametrize("name", PEERS)
 @pytest.mark.usefixtures("nothing_installed")
-def test_a_package_that_is_not_there_is_told_with_the_command_that_installs_it(name):
+def test_a_missing_package_is_reported_with_the_command_that_installs_it(name):
     package, version = PEERS[name].package, PEERS[name].tested
     with pytest.raises(UserError, match=f"pip install {package}=={version}$") as caught:
         resolve(["sdp", name])
     assert caught.value.exit_code == 2
 
 
-def test_the_group_stands_for_what_is_installed(monkeypatch):
+def test_the_group_of_peers_lists_the_installed_packages(monkeypatch):
     here = peer("distprop").spec
     version = metadata.version
 
@@ -147,7 +147,7 @@ def test_distprop_takes_images(x):
     assert_close(peer("distprop"), "sdp", IMAGES, x, 1e-14)
 
 
-def test_what_a_package_does_not_compute_is_refused_by_name():
+def test_nets_that_another_package_does_not_support_are_refused_by_name():
     with pytest.raises(sr.UnsupportedError, match="Cauchy input"):
         sr.propagate(net(4, 3), CAUCHY, peer("distprop"))
 

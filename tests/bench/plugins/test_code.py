@@ -283,7 +283,7 @@ def test_what_plain_pickles_do_not_take(tmp_path):
     assert apart(effect_of, plugin) == pytest.approx((12.0, 1.0), rel=1e-5)
 
 
-def test_what_cannot_be_sent_is_one_line(tmp_path):
+def test_an_object_that_cannot_be_pickled_is_one_line(tmp_path):
     (tmp_path / "rule.py").write_text(
         "FILE = open(__file__, 'rb')\n\n\nclass Open:\n    name = 'open'\n\n"
         "    def propagate(self, net, x):\n        return FILE\n"

@@ -123,6 +123,7 @@ def net():
         ("Wider", "wider", 2.0),
         ("Wider:factor=3", "wider:factor=3", 3.0),
         ("make", "wider:factor=4.0", 4.0),
+        ("Plain", "plain", 1.0),
         ("rule", "plain", 1.0),
     ],
 )
@@ -151,6 +152,7 @@ def test_a_module_and_an_installed_entry_point(file, monkeypatch):
         ("{file}", "names a file and no rule in it"),
         ("{file}:Absent", "there is no Absent"),
         ("{file}:Needy", "cannot make the rule: TypeError: .*order"),
+        ("{file}:Wider:width=1", "cannot make the rule: .*width"),
         ("{file}:Wider:3", "parameters are written key=value"),
         ("{file}:nothing", "neither a rule nor makes one"),
         ("{file}:Spaced", "one word"),
@@ -162,7 +164,7 @@ def test_a_module_and_an_installed_entry_point(file, monkeypatch):
         ("{file}:leave", r"cannot make the rule: RuntimeError: it calls sys.exit\(\)"),
     ],
 )
-def test_what_is_no_rule_gets_one_line(file, tmp_path, address, message):
+def test_an_invalid_rule_is_refused_in_one_line(file, tmp_path, address, message):
     broken, exiting = tmp_path / "broken.py", tmp_path / "exiting.py"
     broken.write_text("x = 1\ndef f(:\n")
     exiting.write_text("import sys\nsys.exit('no GPU')\n")

@@ -59,7 +59,7 @@ def test_outdated_measurements_and_references_are_rejected(measured, monkeypatch
     with pytest.raises(UserError, match="'oracle_moments' is a reference"):
         drilldown(measurement_of(measured, "oracle_moments"))
     monkeypatch.setattr(SDP, "version", 2)
-    with pytest.raises(UserError, match=r"the oracle has another version"):
+    with pytest.raises(UserError, match=r"sdp, tv_headline or the oracle has another version"):
         drilldown(measurement_of(measured, "sdp"))
 
 

@@ -115,9 +115,8 @@ VALUES = st.sampled_from([0.0, 1.0, 1 + 1e-10, 1 + 1e-8, -1.0, 1e-13, 1e300, mat
 @given(VALUES, VALUES, st.none() | st.sampled_from([0.0, 1e-9, 1e-3, 150.0]))
 def test_tables_differ_where_their_numbers_do(a, b, stderr):
     row = {"unit_of_measure": "1", "precision": "", "stderr": stderr}
-    here, there = (
-        typed(pd.DataFrame([{**row, "value": value}]), MEASUREMENT).fillna({"floor": 0}) for value in (a, b)
-    )
+    here = typed(pd.DataFrame([{**row, "value": a}]), MEASUREMENT).fillna({"floor": 0})
+    there = typed(pd.DataFrame([{**row, "value": b}]), MEASUREMENT).fillna({"floor": 0})
     fields = differing(here, there)
     assert fields["value"].item() is not (same_number(a, b, stderr) or (math.isnan(a) and math.isnan(b)))
     assert not fields.drop(columns="value").any(axis=None)

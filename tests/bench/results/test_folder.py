@@ -121,7 +121,8 @@ def test_a_run_comes_back_as_it_was_described(folder):
 def test_a_new_run_is_named_by_its_start_and_brings_its_nets(folder):
     described = {"command": "c", "preset": "", "settings": {}, "experiments": (), "left_out": ()}
     described |= {"environment": {}, "code": ""}
-    first, second = (new_run(folder, plan(), {"net0": b"weights"}, **described) for _ in range(2))
+    first = new_run(folder, plan(), {"net0": b"weights"}, **described)
+    second = new_run(folder, plan(), {"net0": b"weights"}, **described)
     assert first.id != second.id
     assert {*read(folder).runs} == {first.id, second.id}
     assert re.fullmatch(r"\d{8}T\d{9}-[0-9a-f]{4}", first.id)
@@ -732,7 +733,7 @@ def test_results_files_and_exports_of_older_versions_are_refused_with_what_reads
                 call()
 
 
-def test_what_is_not_a_folder_of_results_is_refused(tmp_path):
+def test_a_folder_without_results_is_refused(tmp_path):
     (tmp_path / "file").write_text("text")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "1.jpg").write_bytes(b"")

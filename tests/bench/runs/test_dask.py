@@ -14,7 +14,7 @@ from sdp_bench.bench.executors.dask import DaskWorkers
 from sdp_bench.bench.results.columns import MEASURED
 from sdp_bench.bench.runs import driver
 from tests.bench.conftest import TINY, begin, frame_of, left, make_plan, run_all, statuses
-from tests.bench.runs.test_run import numbers
+from tests.bench.runs.helpers import numbers
 
 distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]

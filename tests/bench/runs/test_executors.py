@@ -21,6 +21,14 @@ def threads():
     return torch.get_num_threads()
 
 
+def fail():
+    raise ValueError("no good")
+
+
+def die():
+    os._exit(1)
+
+
 def is_imported(module):
     return module in sys.modules
 
@@ -115,7 +123,7 @@ def told_twice():
     return 3
 
 
-def test_an_interrupt_in_a_worker_is_none_of_who_waits_for_it():
+def test_an_interrupt_in_a_worker_is_an_error_of_its_call():
     with pytest.raises(WorkerError, match="it raised KeyboardInterrupt, which ends a process"):
         apart(ended)
 
@@ -125,7 +133,7 @@ def test_an_error_of_a_users_class_is_not_imported():
         apart(failed)
 
 
-def test_what_a_worker_tells_is_heard_before_its_answer():
+def test_messages_of_a_worker_arrive_before_its_result():
     heard = []
     assert apart(told_twice, told=heard.append) == 3
     assert heard == ["one", {"two": 2}]
@@ -142,3 +150,16 @@ def test_a_script_is_not_run_again_and_its_output_is_its_own(tmp_path):
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert ended.stdout == "words of the driver\n"
     assert "words of a worker" in ended.stderr
+
+
+def test_an_error_of_a_call_reaches_the_caller_and_the_worker_goes_on(executor):
+    with pytest.raises(ValueError, match="no good"):
+        executor.submit(fail).result()
+    assert executor.submit(double, 2).result() == 4
+
+
+def test_a_dead_worker_fails_only_its_own_call(executor):
+    calls = [executor.submit(die) if k == 3 else executor.submit(double, k) for k in range(8)]
+    with pytest.raises(WorkerError):
+        calls[3].result()
+    assert [call.result() for k, call in enumerate(calls) if k != 3] == [0, 2, 4, 8, 10, 12, 14]

@@ -25,21 +25,23 @@ from sdp_bench.bench.settings import Size
 from sdp_bench.progress import Screen
 from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
 from tests.bench.conftest import TINY, begin, frame_of, left, make_plan, nets_of, run_all, statuses
-
-NUMBERS = ["experiment", "rule", "metric_spec", "component", "unit", "value", "floor", "floor95", "stderr"]
-
+from tests.bench.runs.helpers import numbers
 
 METRICS = {  # those of TINY's experiments
-    *("tv_headline", "tv_paper", "tv_single", "tv_class", "tv_difference"),
-    *("std_ratio", "bures", "gaussian_kl", "min_eigenvalue", "w1"),
+    "tv_headline",
+    "tv_paper",
+    "tv_single",
+    "tv_class",
+    "tv_difference",
+    "std_ratio",
+    "bures",
+    "gaussian_kl",
+    "min_eigenvalue",
+    "w1",
 }
 
 
-def numbers(frame):
-    return frame[NUMBERS].astype(object).sort_values(NUMBERS[:5]).reset_index(drop=True)
-
-
-def test_a_plan_shares_oracles_between_suites(plan):
+def test_a_plan_shares_oracles_between_experiments(plan):
     assert len(plan.groups) == 4  # two nets, two noise levels
     assert plan.rows["unit"].nunique() == 8  # with two inputs each
     w1 = plan.rows[plan.rows["experiment"] == "iris-w1"]
@@ -114,7 +116,8 @@ def test_a_raised_version_measures_again_what_rests_on_it_alone(
 def test_a_number_that_cannot_be_is_a_failure_of_its_metric(plan):
     rows = plan.rows[plan.rows["rule"] == "sdp"].drop_duplicates(["unit", "metric_spec"])
     rows = rows[rows["unit"] == rows["unit"].iloc[0]]
-    w1, tv_class = (rows[rows["metric_spec"].str.startswith(name)] for name in ("w1", "tv_class"))
+    w1 = rows[rows["metric_spec"].str.startswith("w1")]
+    tv_class = rows[rows["metric_spec"].str.startswith("tv_class")]
     rows = pd.concat([w1, tv_class])
 
     class Wrong:
@@ -174,7 +177,7 @@ def test_what_cannot_work_is_said_before_training(name, overrides, message):
         experiment(name).check(preset("paper", overrides))
 
 
-def test_a_second_oracle_shows_the_floor_and_the_oracles_moments_are_its_own(tmp_path):
+def test_a_second_oracle_shows_the_floor_and_oracle_moments_are_exact(tmp_path):
     settings = TINY.but(
         sizes={"iris-tv": Size(2, 2), "iris-oracle": Size(2, 2), "iris-std": Size(2, 2)},
         rules=("oracle_again", "oracle_moments"),
@@ -307,7 +310,7 @@ def test_rules_on_one_oracle_share_their_normals(plan):
     "body",
     ["label = property(lambda self: 1 / 0)", "rank = property(lambda self: exit(1))", "sampling = 'many'"],
 )
-def test_traits_that_are_none_are_left_out_of_a_plan(tmp_path, body):
+def test_a_rule_with_invalid_traits_is_left_out_of_a_plan(tmp_path, body):
     source = f"class Odd:\n    name = 'odd'\n    {body}\n    def propagate(self, net, x):\n        return x\n"
     (tmp_path / "odd.py").write_text(source)
     names, plugins = resolve((f"{tmp_path / 'odd.py'}:Odd",))
@@ -318,7 +321,7 @@ def test_traits_that_are_none_are_left_out_of_a_plan(tmp_path, body):
 LACKS = f"{NOT_DEFINED}a covariance is needed, which a law of quantiles of single outputs has not"
 
 
-def test_what_many_metrics_lack_is_told_once_for_each_rule():
+def test_a_reason_that_many_metrics_share_is_reported_once_for_each_rule():
     told = [
         *(("mine", metric, LACKS, "here", 1.0) for metric in ("bures", "gaussian_kl")),
         *(("mine", metric, LACKS, "there", 2.0) for metric in ("bures", "gaussian_kl")),
@@ -373,7 +376,7 @@ def code(monkeypatch):
     return change
 
 
-def test_what_is_unsupported_is_repeated_only_when_the_code_differs(tmp_path, code):
+def test_unsupported_cells_are_repeated_only_if_the_code_differs(tmp_path, code):
     _, failed = whole_run(tmp_path / "r", GELU)
     assert failed == 0
     whole_run(tmp_path / "r", GELU)
@@ -393,7 +396,7 @@ def test_a_resumed_run_says_again_what_is_unsupported(tmp_path, capsys):
     assert "groups are measured already" in printed
 
 
-def test_what_is_undefined_is_repeated_only_when_the_code_differs(tmp_path, code, monkeypatch):
+def test_undefined_cells_are_repeated_only_if_the_code_differs(tmp_path, code, monkeypatch):
     settings = TINY.but(rules=("sdp",))
     with monkeypatch.context() as patch:
         patch.setattr(GaussianDivergence, "measure", refused)
@@ -423,7 +426,7 @@ def test_a_metric_for_which_a_method_has_no_number_is_not_repeated(tmp_path, pla
     assert not left(plan, tmp_path / "r")
 
 
-def test_what_failed_is_repeated_by_each_run(tmp_path, monkeypatch):
+def test_failed_cells_are_repeated_by_each_run(tmp_path, monkeypatch):
     settings = TINY.but(rules=("sdp", "marginal_moment_matching"))
     monkeypatch.setattr(linearization, "_linearised", failing)
     _, failed = whole_run(tmp_path / "r", settings)

@@ -39,7 +39,7 @@ def said(row, end="BENCHMARKS NOT SIGNIFICANTLY CHANGED."):
         (0, "· No executable found for python 3.14\n" + said("  | 1.00 | 1.04 |  1.04"), 0),
     ],
 )
-def test_regression_failure_and_no_measurement_have_their_own_codes(status, output, expected):
+def test_regression_failure_and_missing_measurement_have_different_exit_codes(status, output, expected):
     assert exit_code(status, output) == expected
 
 

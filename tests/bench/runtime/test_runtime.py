@@ -148,7 +148,7 @@ def test_a_table_comes_back_from_its_file(tmp_path):
     ("changed", "said"),
     [({"seconds": ""}, "could not convert"), ({"seconds": 0.0}, "seconds is 0"), ({"batch": 1.5}, "int")],
 )
-def test_a_table_with_what_is_no_name_or_no_time_is_refused(tmp_path, changed, said):
+def test_a_table_with_invalid_names_or_times_is_refused(tmp_path, changed, said):
     (row, *_) = table.measure(table.Preset(2, 2, ("mlp-1x10",), ("forward",)))
     pd.DataFrame([dataclasses.asdict(row) | changed]).to_csv(tmp_path / "runtime.csv")
     with pytest.raises(ValueError, match=re.escape(said)):

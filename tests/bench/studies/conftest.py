@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
 
 from sdp_bench.bench.datasets.base import ImageClassification, LabelledExamples
+from sdp_bench.bench.studies.uci import stacked
 
 
 def images(count, classes=10, *, first=0, seed=0, split="train", title="MNIST", channels=1):
@@ -32,3 +34,18 @@ def cache(tmp_path, monkeypatch):
     """Folder of trained nets."""
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "nets"
+
+
+def copy_of(nets, index):
+    """Net `index` of a stack as torch has it, and the logarithm of its input variance."""
+    net = nn.Sequential(
+        nn.Linear(nets.weight.shape[2], stacked.HIDDEN),
+        nn.ReLU(),
+        nn.Linear(stacked.HIDDEN, nets.second.shape[1]),
+    ).double()
+    with torch.no_grad():
+        net[0].weight.copy_(nets.weight[index])
+        net[0].bias.copy_(nets.bias[index, :, 0])
+        net[2].weight.copy_(nets.second[index])
+        net[2].bias.copy_(nets.offset[index, :, 0])
+    return net, nn.Parameter(nets.log_variance[index].flatten().clone())

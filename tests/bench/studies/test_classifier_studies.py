@@ -16,7 +16,7 @@ from sdp_ref.rules import SDP, MarginalMomentMatching
 from tests.bench.studies.conftest import TEST, TRAIN
 
 SIZE = Size(nets=2, epochs=1, datasets=("mnist",), sigmas=(1e-3, 1.0), steps=2)
-SELECTIVE = [*("softmax", "dirichlet", "pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy")]
+SELECTIVE = ["softmax", "dirichlet", "pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy"]
 UNITS = {
     "introduction": {(f"layer_{layer}", scale) for layer in range(6) for scale in (1e-3, 1.0)},
     "robustness": {("softmax", None)} | {(name, scale) for name in SELECTIVE[1:] for scale in (1e-3, 1.0)},
@@ -85,7 +85,7 @@ def test_a_set_that_is_gone_is_a_failure_of_the_group(name, made_up, cache, monk
 
 
 @each_study
-def test_without_the_files_one_line_says_what_to_get(name, tmp_path, monkeypatch):
+def test_missing_files_of_a_data_set_are_named_in_one_line(name, tmp_path, monkeypatch):
     monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
     with pytest.raises(DataMissingError, match=r"(MNIST train|EMNIST letters test) is not in") as caught:
         groups_of(name)
@@ -97,7 +97,8 @@ def test_without_the_files_one_line_says_what_to_get(name, tmp_path, monkeypatch
     ("owner", "attribute", "changed"),
     [
         (
-            *(SDP, "version"),
+            SDP,
+            "version",
             {"selective": {"pairwise_gaussian", "pairwise_cauchy"}, "robustness": {"pairwise_gaussian"}},
         ),
         (MarginalMomentMatching, "version", {"selective": {"dirichlet"}, "robustness": {"dirichlet"}}),

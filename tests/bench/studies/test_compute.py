@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import sdp_ref as sr
+from sdp_bench.bench.datasets.download import DataMissingError
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.results.columns import MEASURED, UNDEFINED
@@ -172,3 +173,12 @@ def test_groups_are_sorted_by_size_and_options_are_checked():
     assert (group.activation, group.depth, group.objective) == ("gelu", 3, "gelu 3x5 trained")
     with pytest.raises(UserError, match="relu and gelu, not tanh"):
         EXPERIMENT.plan(Settings(design=Design(activation="tanh")), [])
+
+
+def test_without_the_images_there_is_nothing_to_run(monkeypatch):
+    def missing(split):
+        raise DataMissingError(f"no {split}")
+
+    monkeypatch.setattr(study, "images", missing)
+    with pytest.raises(DataMissingError):
+        EXPERIMENT.plan(settings(), [])

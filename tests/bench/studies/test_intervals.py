@@ -13,7 +13,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.studies.uci import METHODS, READINGS, group
 from sdp_bench.bench.studies.uci.group import GRID, evaluate, gaussian_nll, mpiw, picp, select, splits
 from sdp_bench.bench.studies.uci.stacked import OBJECTIVES, Nets, Problem, Setting, Trainer
-from tests.bench.studies.test_stacked import copy_of
+from tests.bench.studies.conftest import copy_of
 
 SEEDS = (0, 1)
 SETTINGS = GRID[:2] + GRID[5:7]
@@ -35,7 +35,10 @@ def test_metrics_by_hand():
 
 @given(st.lists(st.tuples(*[st.floats(-5, 5)] * 2, st.floats(1e-3, 10)), min_size=1, max_size=6))
 def test_likelihood_is_scipys(rows):
-    y, mean, variance = (torch.tensor(column, dtype=torch.float64) for column in zip(*rows, strict=True))
+    y, mean, variance = zip(*rows, strict=True)
+    y = torch.tensor(y, dtype=torch.float64)
+    mean = torch.tensor(mean, dtype=torch.float64)
+    variance = torch.tensor(variance, dtype=torch.float64)
     expected = -stats.norm(mean.numpy(), variance.sqrt().numpy()).logpdf(y.numpy()).mean()
     assert float(gaussian_nll(y, mean, variance)) == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
@@ -184,8 +187,13 @@ def plain(method, nets, x, variance, part, seed):
     """Ends, and mean and variance of the law, of predictions by torch's own layers."""
     net = nets[0]
     if method in ("sqr", "sqr_ends"):
-        ends = [net(torch.cat([x, torch.full((len(x), 1), 12 * (q - 0.5))], 1))[:, 0] for q in (0.025, 0.975)]
-        low, high = (end.detach() for end in ends)
+
+        def quantile(level):
+            encoded = torch.full((len(x), 1), 12 * (level - 0.5))
+            return net(torch.cat([x, encoded], 1))[:, 0].detach()
+
+        low = quantile(0.025)
+        high = quantile(0.975)
         return low, high, ((low + high) / 2, ((high - low) / 3.92).square())
     if method.startswith("monte_carlo"):
         samples = int(method.partition("=")[2])
@@ -208,7 +216,7 @@ def plain(method, nets, x, variance, part, seed):
     return law[0] - half, law[0] + half, law
 
 
-def test_none_qualifies(parts, stacks):
+def test_no_setting_qualifies(parts, stacks):
     (nets, *_) = stacks["pnn"]
     sure = Nets(**{**nets.tensors, "offset": nets.offset - torch.tensor([[0.0], [50.0]])})  # variance ~ 0
     (found,) = evaluate("pnn", [sure], parts, SETTINGS, SEEDS).values()

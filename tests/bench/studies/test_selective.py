@@ -48,17 +48,18 @@ def trained():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_learns_and_gives_the_same_bits_again(name):
-    first, second = (Trainer(PROBLEM, OBJECTIVES[name], 0, 30) for _ in range(2))
+    first = Trainer(PROBLEM, OBJECTIVES[name], 0, 30)
+    second = Trainer(PROBLEM, OBJECTIVES[name], 0, 30)
     for trainer in (first, second):
         list(trainer.run())
     assert same(first.net.state_dict(), second.net.state_dict())
     before = PROBLEM.architecture.build(0)
     assert not same(first.net.state_dict(), before.state_dict())
     pixels = TRAIN.kept.float() / 255
-    first_loss, last_loss = (
-        float(trainer.loss(torch.arange(len(TRAIN.labels))).detach())
-        for trainer in (Trainer(PROBLEM, OBJECTIVES[name], 0, 1), first)
-    )
+    rows = torch.arange(len(TRAIN.labels))
+    untrained = Trainer(PROBLEM, OBJECTIVES[name], 0, 1)
+    first_loss = float(untrained.loss(rows).detach())
+    last_loss = float(first.loss(rows).detach())
     assert last_loss < first_loss
     assert (first.net(pixels).argmax(1) == TRAIN.labels).float().mean() > 0.5
 
@@ -73,7 +74,9 @@ def test_only_the_dirichlet_likelihood_trains_its_constants(trained):
 @pytest.mark.parametrize("name", ["softmax", "dirichlet"])
 def test_a_training_that_was_killed_goes_on_to_the_same_weights(name):
     problem = TrainingImages(TRAIN.kept.repeat(3, 1, 1, 1), TRAIN.labels.repeat(3))
-    whole, killed, resumed = (Trainer(problem, OBJECTIVES[name], 0, 3) for _ in range(3))
+    whole = Trainer(problem, OBJECTIVES[name], 0, 3)
+    killed = Trainer(problem, OBJECTIVES[name], 0, 3)
+    resumed = Trainer(problem, OBJECTIVES[name], 0, 3)
     list(whole.run())
     list(itertools.islice(killed.run(), 3))
     resumed.restore(killed.to_bytes())

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
+import sdp_ref as sr
 from sdp_bench.bench.studies.uci import stacked
 from sdp_bench.bench.studies.uci.stacked import (
     GAUSSIAN,
@@ -13,6 +13,7 @@ from sdp_bench.bench.studies.uci.stacked import (
     Setting,
     Trainer,
 )
+from tests.bench.studies.conftest import copy_of
 
 SETTINGS = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2), Setting(1e-2, 1.0))
 SEEDS = (3, 8)
@@ -31,21 +32,6 @@ def trained(objective, epochs=3, **options):
     for _ in trainer.run(epochs):
         pass
     return trainer
-
-
-def copy_of(nets, index):
-    """Net `index` of a stack as torch has it, and the logarithm of its input variance."""
-    net = nn.Sequential(
-        nn.Linear(nets.weight.shape[2], stacked.HIDDEN),
-        nn.ReLU(),
-        nn.Linear(stacked.HIDDEN, nets.second.shape[1]),
-    ).double()
-    with torch.no_grad():
-        net[0].weight.copy_(nets.weight[index])
-        net[0].bias.copy_(nets.bias[index, :, 0])
-        net[2].weight.copy_(nets.second[index])
-        net[2].bias.copy_(nets.offset[index, :, 0])
-    return net, nn.Parameter(nets.log_variance[index].flatten().clone())
 
 
 def pinball(net, x, y, levels):
@@ -106,11 +92,24 @@ def test_each_net_is_trained_as_torch_trains_it_alone(name):
             assert torch.allclose(together.nets.tensors[part][index], value, rtol=1e-10, atol=1e-12), part
 
 
+def test_the_gain_of_the_variance_is_that_of_sdp():
+    nets = trained(GAUSSIAN).nets
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(len(nets), INPUTS, 7, generator=generator, dtype=torch.float64)
+    out, gain = nets.with_gain(x)
+    assert torch.allclose(out, nets(x))
+    for index in range(len(nets)):
+        net, _ = copy_of(nets, index)
+        law = sr.DiagonalGaussian(x[index].T, torch.full_like(x[index].T, 0.25))
+        predicted = sr.propagate(net, law, "sdp")
+        assert torch.allclose(out[index].T, predicted.mean)
+        assert torch.allclose(0.25 * gain[index], predicted.covariance[:, 0, 0])
+
+
 def test_members_of_an_ensemble_draw_anew_and_the_first_is_the_net_alone():
     data = problem()
-    one, two = (
-        Nets.initial(Problem(data.features, data.targets, SEEDS, member), GAUSSIAN, 1) for member in (0, 1)
-    )
+    one = Nets.initial(Problem(data.features, data.targets, SEEDS, 0), GAUSSIAN, 1)
+    two = Nets.initial(Problem(data.features, data.targets, SEEDS, 1), GAUSSIAN, 1)
     assert torch.equal(one.weight, Nets.initial(data, GAUSSIAN, 1).weight)
     for part in ("weight", "second"):
         assert not (one.tensors[part] == two.tensors[part]).any()

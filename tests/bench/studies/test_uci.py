@@ -82,7 +82,7 @@ def test_seeds_are_added_to_those_that_are_there(tmp_path):
     assert np.allclose(together["value"], at_once["value"], rtol=1e-3)
 
 
-def test_what_was_measured_before_a_failure_is_kept(monkeypatch):
+def test_measurements_before_a_failure_are_kept(monkeypatch):
     plan = plan_of([UCI], SETTINGS, [])
     name, group = next(iter(plan.groups.items()))
     evaluate = work.evaluate
@@ -130,3 +130,10 @@ def test_keys_are_those_that_earlier_results_files_have():
         group, label="yacht 6-64", design="the design in words", identity="0123456789abcdef"
     )
     assert [group.key(seed) for seed in range(2)] == ["a00623e9a8db3bc1", "0bd5f90744f9b9b6"]
+
+
+def test_nets_of_another_version_of_the_training_are_trained_again(cache, monkeypatch):
+    for version in (1, 1, 2):
+        monkeypatch.setattr(stacked, "VERSION", version)
+        nets()
+    assert len(list(cache.iterdir())) == 2

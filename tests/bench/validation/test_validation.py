@@ -85,7 +85,7 @@ def test_a_net_without_rules_is_measured_with_advice(database, tmp_path):
     assert any("2 outputs" in note for note in validation.notes)
 
 
-def test_what_cannot_be_written_is_reported_before_the_kit_runs(database, tmp_path, monkeypatch):
+def test_an_output_that_cannot_be_written_is_reported_before_the_kit_runs(database, tmp_path, monkeypatch):
     monkeypatch.setattr(kit, "conformance", lambda *_: pytest.fail("the kit ran"))
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFailedError):

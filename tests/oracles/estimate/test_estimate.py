@@ -51,9 +51,13 @@ def test_complex_and_masked_samples_are_refused(bad, message, place):
 
 ONE = torch.ones(1, 2)
 LAWS = [
-    *((Gaussian(ONE, torch.eye(2)[None]), 2.0), (DiagonalGaussian(ONE, ONE), 2.0)),
-    *((SymmetricStable(ONE, ONE, 2), 2.0), (SymmetricStable(ONE, ONE, 1.5), 1.5)),
-    *((SymmetricStable(ONE, ONE, 1.0), 1.0), (Cauchy(ONE, ONE), 1.0), (SymmetricStable(ONE, ONE, 0.5), 0.5)),
+    (Gaussian(ONE, torch.eye(2)[None]), 2.0),
+    (DiagonalGaussian(ONE, ONE), 2.0),
+    (SymmetricStable(ONE, ONE, 2), 2.0),
+    (SymmetricStable(ONE, ONE, 1.5), 1.5),
+    (SymmetricStable(ONE, ONE, 1.0), 1.0),
+    (Cauchy(ONE, ONE), 1.0),
+    (SymmetricStable(ONE, ONE, 0.5), 0.5),
 ]
 
 

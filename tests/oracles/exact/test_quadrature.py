@@ -81,6 +81,15 @@ def test_tv_of_relu_to_the_input_law_and_to_the_point_mass(r, sigma):
         assert exact_total_variation(x.relu(), Mixed.point(sigma)) == pytest.approx(1, abs=EXACT)
 
 
+def test_tv_of_relu_of_a_standard_normal():
+    """TV is 0.500 for SDP and for the point mass, 0.5377 for moment matching."""
+    truth = normal(0.0, 1.0).relu()
+    assert exact_total_variation(truth, normal(0.0, 1.0)) == pytest.approx(0.5, abs=EXACT)
+    assert exact_total_variation(truth, Mixed.point(0.0)) == pytest.approx(0.5, abs=EXACT)
+    mean, sd = moment_matched(0.0, 1.0)
+    assert exact_total_variation(truth, normal(mean, sd)) == pytest.approx(0.5377, abs=5e-5)
+
+
 @pytest.mark.parametrize("r", [-3.0, -0.7, 0.0, 0.4, 2.5, 6.0])
 def test_tv_of_moment_matching_against_mpmath(r):
     """TV = p0 + integral of (p - q)+ over x > 0, with the crossings from the quadratic equation."""
@@ -211,6 +220,15 @@ def test_both_are_metrics(p, q, r):
     assert exact_total_variation(p, q) <= 1
 
 
+@given(m=st.floats(-3, 3), s=st.floats(0.1, 5), unit=st.sampled_from([1e-6, 0.3, 1e6]))
+@settings(max_examples=40, deadline=None)
+def test_a_change_of_units_scales_w1_and_leaves_tv_as_it_is(m, s, unit):
+    p, q = normal(0.4, 1.0).relu(), normal(m, s)
+    p_scaled, q_scaled = normal(0.4 * unit, unit).relu(), normal(m * unit, s * unit)
+    assert exact_total_variation(p_scaled, q_scaled) == pytest.approx(exact_total_variation(p, q), abs=EXACT)
+    assert exact_wasserstein(p_scaled, q_scaled) == pytest.approx(unit * exact_wasserstein(p, q), rel=1e-9)
+
+
 # Measures
 
 
@@ -238,7 +256,7 @@ def test_laws_become_measures():
     assert Mixed.of(SymmetricStable(one, two, 1.5)) == Mixed(pieces=(Piece(stable(1.5), 1.0, 2.0),))
 
 
-def test_what_has_no_exact_measure_is_refused():
+def test_a_law_without_an_exact_measure_is_refused():
     pair = torch.zeros(1, 2)
     with pytest.raises(ValueError, match="one law on the line, got 1 of dimension 2"):
         Mixed.of(DiagonalGaussian(pair, pair + 1))
@@ -288,7 +306,7 @@ def test_a_wrong_theorem_would_fail():
         assert dataclasses.replace(check, theorem=named).verdict == "fails"
 
 
-def test_what_cannot_be_checked_is_refused():
+def test_an_input_without_a_check_is_refused():
     with pytest.raises(ValueError, match="tolerance must be at least 1e-10"):
         check_theorem(tolerance=1e-12)
     with pytest.raises(ValueError, match="ratios must be finite"):

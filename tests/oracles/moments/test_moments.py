@@ -92,7 +92,8 @@ def test_replicates_spread_as_repeated_draws_do():
 
 
 def test_a_point_mass_predicted_as_one_is_exact():
-    samples = np.hstack([np.full((100, 1), np.float32(0.1)), draw(1, 100)[:, :1]]).astype(np.float32)
+    constant = np.full((100, 1), np.float32(0.1))
+    samples = np.hstack([constant, draw(1, 100)[:, :1]]).astype(np.float32)
     mean = torch.tensor([[0.1, 5.0]])
     exact, _ = oracles.std_ratio(samples, DiagonalGaussian(mean, torch.tensor([[0.0, 1.0]])))
     wrong, _ = oracles.std_ratio(samples, DiagonalGaussian(mean, torch.tensor([[0.5, 1.0]])))

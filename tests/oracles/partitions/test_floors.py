@@ -73,7 +73,8 @@ def test_scrambles_show_how_steady_their_union_is(cells):
     generator = np.random.default_rng(1)
     distances, floors, plains = [], [], []
     for trial in range(100):
-        first, second = (steady_counts(generator, law, 256, 16) for _ in range(2))
+        first = steady_counts(generator, law, 256, 16)
+        second = steady_counts(generator, law, 256, 16)
         distances.append(np.abs(first.sum(0) - second.sum(0)).sum() / 2 / first.sum())
         plains.append(oracles.total_variation_floor(first.sum(0), int(first.sum()), seed=trial))
         floors.append(scrambled_floor(first, plains[-1], seed=trial))

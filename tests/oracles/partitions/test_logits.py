@@ -88,7 +88,7 @@ def test_the_sliced_distance_of_the_same_law_is_at_its_floor():
     assert share_below(found) > 0.75  # 0.95 - 4 * sqrt(.95 * .05 / 20)
 
 
-def test_a_point_mass_is_told_from_another():
+def test_distinct_point_masses_are_distinguished():
     x = np.tile(np.arange(10.0), (600, 1))
     assert sliced_total_variation(x, x).value == 0
     assert sliced_total_variation(x, x + np.eye(10)[0]).value == 1
@@ -120,7 +120,9 @@ def test_energy_distance_of_the_same_law_is_unbiased_and_below_its_95_per_cent_p
 @pytest.mark.parametrize("offset", [0.0, 1e8])
 @pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
 def test_energy_distance_is_in_units_of_the_outputs_wherever_they_are(offset, scale):
-    x, y = (np.round(logits(300, i) * 2**20) / 2**20 for i in (1, 2))  # so that an offset rounds nothing
+    # multiples of 2^-20, so that an offset rounds nothing
+    x = np.round(logits(300, 1) * 2**20) / 2**20
+    y = np.round(logits(300, 2) * 2**20) / 2**20
     plain = energy_distance(x, 1.5 * y)
     found = energy_distance(scale * (x + offset), scale * (1.5 * y + offset))
     for name in ("value", "floor95", "stderr"):

@@ -58,7 +58,8 @@ def test_the_tree_resolves_thin_directions():
     tree = oracles.EqualMassTree.from_samples(draw(np.ones(3)))
     first = oracles.total_variation(draw(np.ones(3)), draw(np.array([3, 1, 1])), tree).value
     third = oracles.total_variation(draw(np.ones(3)), draw(np.array([1, 1, 3])), tree).value
-    exact = 2 * (stats.norm.cdf(r := np.sqrt(2 * np.log(3) / (1 - 1 / 9))) - stats.norm.cdf(r / 3))
+    crossing = np.sqrt(2 * np.log(3) / (1 - 1 / 9))  # where the densities of scales 1 and 3 are equal
+    exact = 2 * (stats.norm.cdf(crossing) - stats.norm.cdf(crossing / 3))
     assert exact - 0.08 < third <= exact + 0.01
     assert exact - 0.08 < first <= exact + 0.01
 
@@ -177,15 +178,18 @@ FLOOR = oracles.Floor(0.0, 0.0)
         (lambda: oracles.AxisBins.from_samples(PILOT, 0), "bins must be an integer of at least 1"),
         (lambda: oracles.AxisBins.from_samples(PILOT, bin_range="wide"), "'quantiles' or 'minmax'"),
         (lambda: oracles.AxisBins.from_samples(np.ones((50, 10))), "take fewer bins or an EqualMassTree"),
+        (lambda: oracles.AxisBins.from_samples(NAN), "pilot has non-finite"),
         (lambda: oracles.AxisBins.from_samples(PILOT.astype(int)), "floating-point matrix"),
         (lambda: oracles.EqualMassTree.from_samples(PILOT, 100), "power of two, got 100"),
         (lambda: oracles.EqualMassTree.from_samples(PILOT, 1024), "cannot fix 1024 cells"),
         (lambda: oracles.ScoreDifferences.from_samples(PILOT[:, :1]), "at least two outputs"),
+        (lambda: oracles.ScoreDifferences.from_samples(PILOT, 2), "bins must be an integer of at least 3"),
         (lambda: oracles.Classes(3).counts(NAN), "samples have non-finite"),
         (lambda: oracles.Classes(4).counts(PILOT), "samples have 3 outputs, the partition 4"),
         (lambda: oracles.total_variation(PILOT, PILOT, DIFFERENCES), "pairwise_total_variation"),
         (lambda: oracles.total_variation_of_counts([1, 2], [1, 2, 3], FLOOR), "of the same cells"),
         (lambda: oracles.total_variation_of_counts([1, -2], [1, 2], FLOOR), "oracle_counts must be"),
+        (lambda: oracles.total_variation_floor([1, 2], 0), "rule_total must be an integer of at least 1"),
     ],
 )
 def test_bad_input_is_named(call, message):
@@ -215,7 +219,7 @@ def test_every_axis_is_in_a_pair_and_no_pair_is_there_twice(axes, pairs):
     assert all(one != other for one, other in cells.pairs)
 
 
-def test_an_output_that_is_constant_leaves_axes_on_which_no_edge_is():
+def test_a_constant_output_leaves_axes_without_edges():
     pilot = turned(1000, 4, 1)
     pilot[:, 0] = 1.7
     counts = PrincipalCells.from_samples(pilot, 64).counts(pilot)
@@ -306,7 +310,9 @@ def test_output_bins_have_equal_mass_and_hold_the_tails():
 def test_output_bins_show_the_total_variation_of_each_output():
     """Cauchy laws one scale apart and two scales apart: the distance has a closed form."""
     generator = np.random.default_rng(4)
-    truth, rule, pilot = (generator.standard_cauchy((200_000, 2)) for _ in range(3))
+    truth = generator.standard_cauchy((200_000, 2))
+    rule = generator.standard_cauchy((200_000, 2))
+    pilot = generator.standard_cauchy((200_000, 2))
     rule = rule * np.array([2.0, 1.0]) + np.array([0.0, 1.0])
     exact = 2 / np.pi * np.array([np.arctan(np.sqrt(2)) - np.arctan(np.sqrt(0.5)), np.arctan(0.5)])
     bins = OutputBins.from_samples(pilot, 100)

@@ -72,7 +72,8 @@ def test_replicates_have_the_covariance_of_quantiles(draw, law, size):
 def test_distances_between_scaled_and_shifted_laws_have_their_closed_forms():
     """A scale 1.5 times as large moves the quantile q by q / 2, a shift of one moves all by one."""
     q = stats.cauchy.ppf(LEVELS)
-    truth, rule = cauchys(1, 400_000, 2), cauchys(2, 400_000, 2) * np.array([1.5, 1.0]) + np.array([0.0, 1.0])
+    truth = cauchys(1, 400_000, 2)
+    rule = cauchys(2, 400_000, 2) * np.array([1.5, 1.0]) + np.array([0.0, 1.0])
     exact = {
         mean_quantile_distance: [np.abs(q / 2).mean() / 2, 0.5],
         largest_quantile_distance: [np.abs(q / 2).max() / 2, None],

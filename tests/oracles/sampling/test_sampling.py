@@ -1,4 +1,5 @@
 import functools
+import math
 import subprocess
 import sys
 
@@ -222,7 +223,11 @@ def test_the_oracle_has_the_exact_moments_of_one_hidden_layer(sampler):
     net = network(3, 6, 2)
     covariance = torch.tensor([[1.0, 0.4, 0.0], [0.4, 0.5, -0.3], [0.0, -0.3, 2.0]], dtype=torch.float64)
     x = Gaussian(MEAN.double(), covariance[None])
-    weight, bias, top, shift = (p.detach().double().numpy() for p in net.parameters())
+    weight, bias, top, shift = net.parameters()
+    weight = weight.detach().double().numpy()
+    bias = bias.detach().double().numpy()
+    top = top.detach().double().numpy()
+    shift = shift.detach().double().numpy()
     before = (weight @ MEAN[0].double().numpy() + bias, weight @ covariance.numpy() @ weight.T)
     after = activation("relu").mean_covariance(*(torch.from_numpy(v)[None] for v in before))
     mean, spread = top @ after[0][0].numpy() + shift, top @ after[1][0].numpy() @ top.T
@@ -386,3 +391,20 @@ def test_chaotic_nets_whose_rounding_depends_on_the_batch_are_served():
             net, sr.DiagonalGaussian(mean, torch.full_like(mean, sigma**2)), 50, seed=0
         )
         assert samples.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("alpha", "law"), [(1.0, stats.cauchy(1.0, 2.0)), (2.0, stats.norm(1.0, 2.0 * math.sqrt(2)))]
+)
+def test_stable_draws_of_index_one_and_two_are_cauchy_and_normal(alpha, law):
+    x = SymmetricStable(torch.tensor([[1.0]]), torch.tensor([[2.0]]), alpha)
+    draws = oracles.sample_outputs(nn.Identity(), x, 50_000, seed=1)[:, 0].numpy()
+    assert stats.kstest(draws, law.cdf).pvalue > 1e-3
+
+
+def test_a_network_with_nan_weights_is_refused():
+    net = network(3, 8, 2)
+    with torch.no_grad():
+        net[0].weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="non-finite outputs"):
+        oracles.sample_outputs(net, diagonal(), 100, seed=1)

@@ -25,7 +25,7 @@ def test_w1_of_a_translated_sample_is_the_translation():
 
 
 @pytest.mark.parametrize("far", [1e3, 1e8, 1e12, 1e15])
-def test_w1_beside_a_far_point_is_right_or_refused(far):
+def test_w1_to_a_far_point_is_right_or_refused(far):
     a = normals(1, 200, 2)
     a[0] = far
     for shift in (0.0, 1e-12, 5.0):  # where nothing moves, lost digits change nothing

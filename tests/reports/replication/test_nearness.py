@@ -64,7 +64,7 @@ def test_intervals_are_over_nets():
     assert two.text == "0.200"
 
 
-def test_a_number_outside_of_all_conventions_by_more_than_its_spread_is_told():
+def test_a_number_outside_all_conventions_by_more_than_its_spread_is_reported():
     spreads = {(s, r): sd for (s, r, _), (_, sd) in paper("1-tv").items() if r in ("sdp", "dvia")}
     limit = float(np.median(list(spreads.values())))
     found = nearness(pd.concat([measured(RAW, JOINT, limit), measured(RAW, FINE, 2 * limit)]))

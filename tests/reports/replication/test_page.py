@@ -8,7 +8,7 @@ from sdp_bench.reports.replication import page
 from sdp_bench.reports.replication.page import topics
 from sdp_bench.reports.site import PAPER
 from tests.reports import made_up
-from tests.reports.test_page import outline, told
+from tests.reports.helpers import outline, plain_text
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_counts_and_filters_are_of_the_statements(made):
     text = made[PAPER.file]
     outcomes = re.findall(r'data-outcome="(\w+)"', text)
     assert len(outcomes) == total
-    assert f"Of {total} statements" in told(text)
+    assert f"Of {total} statements" in plain_text(text)
     for value, count in re.findall(r'value="(\w+)"> [^(<]* \((\d+)\)', text):
         assert outcomes.count(value) == int(count)
 

@@ -13,8 +13,7 @@ from sdp_bench.reports.sections import introduction, robustness
 from sdp_bench.reports.statement import Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome
 from tests.reports import made_up
-from tests.reports.sections.test_introduction import frame as introduced
-from tests.reports.sections.test_robustness import COLUMNS, SCALED
+from tests.reports.sections.helpers import ROBUSTNESS_COLUMNS, SCALED_OBJECTIVES, introduction_frame
 
 SCALES = (1e-4, 1e-2, 1.0, 100.0, 1e4)
 RUNS = 24
@@ -28,7 +27,7 @@ def hill(scale, best):
 def measured(left, noise, square=None, ce=0.05, clean=0.95, best=1.0, best_noise=1.0):
     """Accuracies of every objective: what attacks and noise leave at the best scale, by objective."""
     found, draws = [], np.random.default_rng(0)
-    for objective in ("softmax", *SCALED):
+    for objective in ("softmax", *SCALED_OBJECTIVES):
         scaled = objective != "softmax"
         for scale, seed in itertools.product(SCALES if scaled else (math.nan,), range(RUNS)):
             away = hill(scale, best) if scaled else 0.0
@@ -43,11 +42,11 @@ def measured(left, noise, square=None, ce=0.05, clean=0.95, best=1.0, best_noise
             ]
             model = ("robustness", "mnist", objective, scale, seed)
             found += [(*model, *where, value + 1e-3 * draws.standard_normal()) for *where, value in known]
-    return pd.DataFrame(found, columns=COLUMNS[:-1])
+    return pd.DataFrame(found, columns=ROBUSTNESS_COLUMNS[:-1])
 
 
-PAPER = dict(zip(("softmax", *SCALED), (0.14, 0.14, 0.85, 0.6, 0.7), strict=True))
-NOISY = dict(zip(("softmax", *SCALED), (0.5, 0.5, 0.9, 0.85, 0.9), strict=True))
+PAPER = dict(zip(("softmax", *SCALED_OBJECTIVES), (0.14, 0.14, 0.85, 0.6, 0.7), strict=True))
+NOISY = dict(zip(("softmax", *SCALED_OBJECTIVES), (0.5, 0.5, 0.9, 0.85, 0.9), strict=True))
 
 
 def outcomes(frame, topic="robustness"):
@@ -86,7 +85,7 @@ def test_robustness_that_only_vanishing_gradients_bring_depends_on_how_attacks_a
 
 
 def test_nothing_measured_is_no_ruling():
-    empty = pd.DataFrame(columns=COLUMNS)
+    empty = pd.DataFrame(columns=ROBUSTNESS_COLUMNS)
     for topic in ("robustness", "introduction"):
         assert {each.verdicts.outcome for each in outcomes(empty, topic).values()} == {Outcome.NOT_MEASURED}
 
@@ -99,7 +98,7 @@ def test_nothing_measured_is_no_ruling():
     ],
 )
 def test_the_layers_best_scales_fall_or_rise(best, expected):
-    frame = introduced(best, seeds=RUNS)
+    frame = introduction_frame(best, seeds=RUNS)
     found = outcomes(frame, "introduction")
     assert set(found) == set(introduction.RULES)
     assert found["introduction-layers"].verdicts.outcome is expected
@@ -108,7 +107,7 @@ def test_the_layers_best_scales_fall_or_rise(best, expected):
 
 @pytest.mark.parametrize(("best", "expected"), [(1.0, Outcome.SUPPORTED), (100.0, Outcome.REFUTED)])
 def test_an_optimum_lies_between_the_scales_or_at_an_end(best, expected):
-    found = outcomes(introduced((best,) * 6, seeds=RUNS), "introduction")
+    found = outcomes(introduction_frame((best,) * 6, seeds=RUNS), "introduction")
     assert found["introduction-scale"].verdicts.outcome is expected
 
 
@@ -120,7 +119,7 @@ def test_noise_alone_makes_no_best_scale(side, decades, upper_end):
     tests = 200
     hits = 0
     for _ in range(tests):
-        frame = introduced((1.0,), seeds=30, scales=10.0 ** (np.arange(decades) - decades // 2))
+        frame = introduction_frame((1.0,), seeds=30, scales=10.0 ** (np.arange(decades) - decades // 2))
         is_upper = frame["sigma"] == frame["sigma"].max()
         frame["value"] = np.where(is_upper, upper_end, 0.8) + 0.01 * rng.standard_normal(len(frame))
         tried = RULES["introduction-scale"](Evidence(SimpleNamespace(frame=frame)))

@@ -15,7 +15,7 @@ from sdp_bench.reports.results import facts
 from sdp_bench.reports.statement import Answer, Evidence, judged
 from sdp_bench.reports.statistics.verdicts import Outcome, Verdict
 from tests.reports import made_up
-from tests.reports.sections.test_intervals import frame as intervals_of
+from tests.reports.sections.helpers import intervals_frame
 
 
 def evidence(frame, **options):
@@ -43,7 +43,7 @@ def test_identities_hold(key):
 
 def test_depth_slopes_are_those_of_a_line():
     # SDP's lead grows by 0.01 with each doubling of the depth, from -0.02 at one layer, on every seed.
-    frame = made_up.frame(depths=(1, 2, 4), nets=3, inputs=1, rules=("sdp", "dvia"), suites=("iris-tv",))
+    frame = made_up.frame(depths=(1, 2, 4), nets=3, inputs=1, rules=("sdp", "dvia"), experiments=("iris-tv",))
     lead = -0.02 + 0.01 * np.log2(frame["depth"])
     frame["value"] = np.where(frame["rule"] == "sdp", 0.5 - lead, 0.5)
     tried = RULES["depth"](evidence(frame))
@@ -56,7 +56,7 @@ def test_depth_slopes_are_those_of_a_line():
 
 
 def test_decay_is_the_factor_for_each_doubling():
-    frame = made_up.frame(depths=(1, 4), nets=4, inputs=2, rules=("marginal_sdp",), suites=("iris-std",))
+    frame = made_up.frame(depths=(1, 4), nets=4, inputs=2, rules=("marginal_sdp",), experiments=("iris-std",))
     frame["value"] = frame["depth"] ** -1.5
     tried = RULES["decay"](evidence(frame))
     for effect in tried.trials[0].effects:
@@ -77,7 +77,7 @@ DEPTHS = np.array([1, 2, 4, 6])
     ],
 )
 def test_errors_accumulate_where_every_layer_adds_as_much(log_ratio, outcome):
-    frame = made_up.frame(depths=DEPTHS, nets=10, inputs=2, rules=("sdp", "dvia"), suites=("iris-std",))
+    frame = made_up.frame(depths=DEPTHS, nets=10, inputs=2, rules=("sdp", "dvia"), experiments=("iris-std",))
     noise = np.random.default_rng(0).normal(0, 1e-3, len(frame))
     frame["value"] = np.exp(frame["depth"].map(dict(zip(DEPTHS, log_ratio, strict=True))) + noise)
     topic = next(one for one in topics() if one.key == "simulation")
@@ -91,7 +91,7 @@ def test_errors_accumulate_where_every_layer_adds_as_much(log_ratio, outcome):
 
 def test_moved_classes_are_counted_by_rule_and_noise():
     rules = ("marginal_moment_matching", "moment_matching", "sdp", "marginal_sdp")
-    frame = made_up.frame(depths=(4,), nets=5, inputs=10, rules=rules, suites=("iris-std",))
+    frame = made_up.frame(depths=(4,), nets=5, inputs=10, rules=rules, experiments=("iris-std",))
     frame = frame[frame["metric"] == "min_eigenvalue"].assign(
         experiment="iris-location", metric="moved_class", metric_spec="moved_class"
     )
@@ -206,19 +206,29 @@ def test_dvia_is_extrapolated_by_its_terms_where_it_does_not_fit():
 
 
 def test_the_resnet_with_max_pool_is_ruled_on_where_there_is_one():
-    rows = [
-        {"experiment": "resnet-tv", "metric": "tv_class", "activation": network, "net": network, "depth": 18}
-        | {"input": image, "sigma": 0.1, "rule": rule, "component": "", "samples": 5000}
-        | {"value": value * (1 + 0.01 * image)}
-        for network, lead in (("resnet18_max_pool", 0.1), ("resnet18", -0.1))
-        for rule, value in (("sdp", 0.2), ("marginal_sdp", 0.2 + lead), ("marginal_moment_matching", 0.4))
-        for image in range(8)
-    ]
+    rows = []
+    for network, lead in (("resnet18_max_pool", 0.1), ("resnet18", -0.1)):
+        values = {"sdp": 0.2, "marginal_sdp": 0.2 + lead, "marginal_moment_matching": 0.4}
+        for rule, value in values.items():
+            row = {
+                "experiment": "resnet-tv",
+                "metric": "tv_class",
+                "component": "",
+                "activation": network,
+                "net": network,
+                "depth": 18,
+                "sigma": 0.1,
+                "rule": rule,
+                "samples": 5000,
+            }
+            rows += [row | {"input": image, "value": value * (1 + 0.01 * image)} for image in range(8)]
     frame = made_up.frame(depths=(1,), nets=1, inputs=1)
     tried = RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(rows)], ignore_index=True)))
     lead = tried.trials[0].effects[0].values.mean()
     assert lead == pytest.approx(0.1 * 1.035)  # of the net that has a max-pool, as the paper's
-    assert "one ResNet-18 with max-pool, 8 images, 5,000 oracle samples" in tried.fidelity
+    assert tried.fidelity.startswith(
+        "a demonstration: one ResNet-18 with max-pool, 8 images, 5,000 oracle samples"
+    )
     without = [row for row in rows if row["activation"] == "resnet18"]
     more = [row | {"sigma": 0.05} for row in without]  # it was measured at more levels
     tried = RULES["resnet"](evidence(pd.concat([frame, pd.DataFrame(rows + more)], ignore_index=True)))
@@ -233,14 +243,13 @@ OWN = ("a scan for each seed and configuration",)
 
 def uci(widths, coverage, component=""):
     """Measurements of methods on one set, ten seeds with a little spread."""
-    return intervals_of(
-        [
-            ("concrete", rule, metric, {seed: value * (1 + 1e-3 * seed) for seed in range(10)})
-            for values, metric in ((widths, "mpiw"), (coverage, "picp"))
-            for rule, value in values.items()
-        ],
-        component,
-    )
+
+    def by_seed(value):
+        return {seed: value * (1 + 1e-3 * seed) for seed in range(10)}
+
+    rows = [("concrete", rule, "mpiw", by_seed(width)) for rule, width in widths.items()]
+    rows += [("concrete", rule, "picp", by_seed(share)) for rule, share in coverage.items()]
+    return intervals_frame(rows, component)
 
 
 def of_frame(name, frame):
@@ -278,14 +287,14 @@ def test_intervals_are_ruled_on_under_each_reading_of_the_scan():
 
 def selected(areas, seeds=10):
     """Selective prediction: RCAUC by (objective, score, scale), in every reading, nearly alike by seed."""
-    found = [
-        ("selective", objective, score, "rcauc", reading, seed, scale, area + 1e-4 * seed * (1 + place))
-        for place, ((objective, score, scale), area) in enumerate(areas.items())
-        for reading in READINGS[score]
-        for seed in range(seeds)
-    ]
+    rows = []
+    for place, ((objective, score, scale), area) in enumerate(areas.items()):
+        for reading in READINGS[score]:
+            for seed in range(seeds):
+                value = area + 1e-4 * seed * (1 + place)
+                rows.append(("selective", objective, score, "rcauc", reading, seed, scale, value))
     columns = "experiment objective rule metric component seed sigma value"
-    return of_frame("selective", made_up.table(columns, found))
+    return of_frame("selective", made_up.table(columns, rows))
 
 
 def outcome_of(key, found):

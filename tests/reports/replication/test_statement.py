@@ -40,7 +40,7 @@ def test_a_statement_holds_if_every_part_does_and_fails_if_one_is_wrong(results)
         assert answer.verdicts.outcome is outcome, parts
 
 
-def test_thresholds_and_what_people_read(results):
+def test_thresholds_are_shown_on_the_scale_of_the_effect(results):
     ratio = effect(np.log(2), NOISE / 10, threshold=np.log(1.5), shown=np.exp)
     (answer,) = verdicts(results, Answer.of({(): [ratio]}, "seed"))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
@@ -62,7 +62,7 @@ def test_a_statement_without_conventions_is_of_the_family_of_each(results):
     assert verdicts(results, other, *[unclear] * 19)[0].verdicts.outcome is Outcome.SUPPORTED
 
 
-def test_a_failure_under_any_convention_is_told_first(results):
+def test_a_failure_under_any_convention_is_listed_first(results):
     two = Answer.of({("one",): [effect(3)], ("other",): [effect(-3)]}, "net")
     (answer,) = verdicts(results, two)
     assert answer.verdicts.outcome is Outcome.SUPPORTED_OR_REFUTED
@@ -97,6 +97,6 @@ def test_without_data_or_without_a_rule_nothing_is_measured(results):
     without_rule = Statement("b", (2, 2), "words", reason="nobody knows")
     (topic,) = judged([Topic("t", "Topic", (without_data, without_rule))], results)
     assert {one.answer.verdicts.outcome for one in topic.statements} == {Outcome.NOT_MEASURED}
-    first, second = (one.answer.found for one in topic.statements)
-    assert "not measured" in first
-    assert "nobody knows" in second
+    first, second = topic.statements
+    assert "not measured" in first.answer.found
+    assert "nobody knows" in second.answer.found

@@ -23,16 +23,11 @@ LEVELS = ("0.01", "1", "10")
 
 def frame(errors):
     """Measurements of two seeds of trained ReLU nets, given errors of `sdp` by depth and level."""
-    nets = [
-        net(
-            {"sdp": dict(zip(LEVELS, own, strict=True))},
-            {"sdp": 11.0},
-            objective=f"relu {depth}x16 trained",
-            seed=k,
-        )
-        for depth, own in errors.items()
-        for k in range(2)
-    ]
+    nets = []
+    for depth, errors_at_depth in errors.items():
+        by_level = dict(zip(LEVELS, errors_at_depth, strict=True))
+        objective = f"relu {depth}x16 trained"
+        nets += [net({"sdp": by_level}, {"sdp": 11.0}, objective=objective, seed=seed) for seed in (0, 1)]
     found = pd.concat(nets, ignore_index=True).assign(experiment="compute", recipe="on MNIST")
     return checked(found.reindex(columns=[*found, *(name for name in COLUMNS if name not in found)]))
 

@@ -57,7 +57,7 @@ def test_heat_maps_show_the_means(quick):
 
 
 def test_missing_measurements_are_left_blank():
-    frame = made_up.frame(depths=(1, 4), suites=("iris-tv",))
+    frame = made_up.frame(depths=(1, 4), experiments=("iris-tv",))
     frame = frame[~((frame["rule"] == "dvia") & (frame["depth"] == 1) & (frame["sigma"] > 1))]
     depth = drawn(frame)[1]
     dvia = depth.drawing.axes[titles(depth).index("DVIA")]
@@ -68,11 +68,11 @@ SAMPLED = ("sdp", *(f"monte_carlo:samples={count}" for count in (1000, 10, 100))
 
 
 def results(rules=SAMPLED, **more):
-    frame = made_up.frame(rules=rules, **{"depths": (1, 4), "suites": ("iris-tv", "iris-w1"), **more})
+    frame = made_up.frame(rules=rules, **{"depths": (1, 4), "experiments": ("iris-tv", "iris-w1"), **more})
     return Results(frame, made_up.meta(frame))
 
 
-def test_three_values_of_a_parameter_make_a_sweep_and_two_make_none():
+def test_a_sweep_takes_three_values_of_a_parameter():
     assert Sweeps().build(results()) is not None
     assert Sweeps().build(results(SAMPLED[:3])) is None
     assert Sweeps().build(results(("sdp", "dvia", "moment_matching"))) is None
@@ -108,7 +108,7 @@ def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
     assert [t.get_text() for t in legend.get_texts()] == [f"σ = {sigma:g}" for sigma in made_up.TV_SIGMAS]
     for title in made_up.titles(shown):
         assert f"{title}: 1 − TV over samples. σ = 0.1: " in shown.alt
-    many = results(depths=tuple(range(1, MOST + 4)), nets=1, inputs=1, suites=("iris-w1",))
+    many = results(depths=tuple(range(1, MOST + 4)), nets=1, inputs=1, experiments=("iris-w1",))
     (((swept, *_), kinds),) = sweeps(many.tables).items()
     drawn = figure(swept, kinds)
     assert len(drawn.drawing.axes) == MOST

@@ -3,23 +3,15 @@ import math
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.studies.uci import EXPERIMENT
 from sdp_bench.reports.sections.uci import PredictionIntervals
-from tests.reports import made_up
 from tests.reports.made_up import TRAITS
-
-
-def frame(values, component=""):
-    """Rows (set, method, metric, values by seed)."""
-    rows = [(*known, seed, value) for *known, each in values for seed, value in each.items()]
-    same = {"experiment": EXPERIMENT.name, "component": component, "recipe": "as published"}
-    return made_up.table("dataset rule metric seed value", rows, **same)
+from tests.reports.sections.helpers import intervals_frame
 
 
 @pytest.fixture
 def section():
     return PredictionIntervals().content(
-        frame(
+        intervals_frame(
             [
                 ("yacht", "sdp", "qualified", {0: 3, 1: 2, 2: 0}),
                 ("yacht", "sdp", "picp", {0: 0.9, 1: 1.0}),
@@ -54,23 +46,21 @@ def test_the_narrowest_is_marked_and_named(section):
     assert sentence.endswith("every seed qualified, the narrowest intervals are those of PNN on yacht.")
 
 
-def test_none_is_marked_where_seeds_tell_none_from_the_narrowest():
-    rows = [
-        (name, method, metric, values)
-        for method, widths in (("sdp", {0: 0.2, 1: 0.1}), ("pnn", {0: 0.1, 1: 0.19}))
-        for name, metric, values in (
-            ("yacht", "qualified", {0: 1, 1: 1}),
-            ("yacht", "picp", {0: 0.95, 1: 0.95}),
-            ("yacht", "mpiw", widths),
-        )
+def test_no_method_is_marked_if_seeds_do_not_distinguish_it_from_the_narrowest():
+    rows = []
+    for method, widths in (("sdp", {0: 0.2, 1: 0.1}), ("pnn", {0: 0.1, 1: 0.19})):
+        rows.append(("yacht", method, "qualified", {0: 1, 1: 1}))
+        rows.append(("yacht", method, "picp", {0: 0.95, 1: 0.95}))
+        rows.append(("yacht", method, "mpiw", widths))
+    sdp, _, pnn = PredictionIntervals().content(intervals_frame(rows), TRAITS)["tables"][0]["rows"][0][
+        "cells"
     ]
-    sdp, _, pnn = PredictionIntervals().content(frame(rows), TRAITS)["tables"][0]["rows"][0]["cells"]
     assert (sdp["numbers"][1]["best"], pnn["numbers"][1]["best"]) == (False, False)
 
 
 def test_ways_of_running_a_set_are_not_mixed():
-    few = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.5})])
-    many = frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.1})])
+    few = intervals_frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.5})])
+    many = intervals_frame([("yacht", "pnn", "qualified", {0: 1}), ("yacht", "pnn", "mpiw", {0: 0.1})])
     section = PredictionIntervals().content(pd.concat([few, many.assign(recipe="longer")]), TRAITS)
     widths = {row["dataset"]: row["cells"][2]["numbers"][1]["mean"] for row in section["tables"][0]["rows"]}
     assert widths == {"yacht (a)": 0.5, "yacht (b)": 0.1}
@@ -79,18 +69,20 @@ def test_ways_of_running_a_set_are_not_mixed():
     assert paper == ["0.03 ± 0.01"] * 2
 
 
-def test_none_qualified_is_said_and_not_a_crash(section):
+def test_a_method_of_which_no_seed_qualified_has_no_mean(section):
     cell = section["tables"][0]["rows"][0]["cells"][2]
     assert (cell["qualified"], cell["seeds"]) == (0, 2)
     assert math.isnan(cell["numbers"][0]["mean"])
     assert section["tables"][0]["rows"][0]["cells"][0] is None  # not run at all
 
 
-def test_numbers_of_the_papers_baseline_stand_beside_its_published_code():
-    rows = [(f"{name}", rule, "qualified", {0: 1}) for name in ("yacht",) for rule in ("sqr", "sqr_ends")]
-    table = PredictionIntervals().content(frame(rows), TRAITS)["tables"][1]
+def test_numbers_of_the_papers_baseline_are_shown_next_to_its_published_code():
+    rows = [("yacht", rule, "qualified", {0: 1}) for rule in ("sqr", "sqr_ends")]
+    table = PredictionIntervals().content(intervals_frame(rows), TRAITS)["tables"][1]
     published, text = table["rows"][0]["cells"][2:]
     assert (published["numbers"][0]["paper"], text["numbers"][0]["paper"]) == ("0.93 ± 0.06", "")
-    alone = PredictionIntervals().content(frame([("yacht", "sqr", "qualified", {0: 1})]), TRAITS)["tables"][1]
+    alone = PredictionIntervals().content(intervals_frame([("yacht", "sqr", "qualified", {0: 1})]), TRAITS)[
+        "tables"
+    ][1]
     assert alone["methods"] == ("MC estimate k=10", "MC estimate k=100", "SQR trained at all levels")
     assert alone["rows"][0]["cells"][2]["numbers"][0]["paper"] == "0.93 ± 0.06"

@@ -55,13 +55,13 @@ def test_the_recommended_rule_is_the_cheapest_of_those_tied_with_the_most_accura
 
 
 def test_without_a_spread_the_most_accurate_rule_is_recommended():
-    frame = checked(made_up.frame(depths=(1,), nets=1, inputs=1, suites=("iris-tv",)))
+    frame = checked(made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-tv",)))
     for row in rows(families(frame), TRAITS):
         (verdict,) = row.verdicts
         assert verdict.advised == verdict.overall.rules[0]
 
 
-def test_standard_deviations_are_told_as_the_factor_by_which_they_are_off(data, found):
+def test_errors_of_standard_deviations_are_factors(data, found):
     own = data[(data["metric"] == "std_ratio") & (data["rule"] == found["standard deviations"].rules[0])]
     off = np.exp(np.abs(np.log(own["value"])).groupby([own["depth"], own["sigma"]]).mean().mean())
     assert float(found["standard deviations"].value(found["standard deviations"].rules[0])) == pytest.approx(

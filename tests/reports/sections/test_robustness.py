@@ -7,13 +7,9 @@ import pytest
 from sdp_bench.bench.studies.robustness import EXPERIMENT, METRICS, NOISE
 from sdp_bench.reports.sections.robustness import Robustness
 from tests.reports import made_up
+from tests.reports.helpers import outline, plain_text
 from tests.reports.made_up import Results
-from tests.reports.test_page import outline, told
-
-COLUMNS = ["experiment", "dataset", "objective", "sigma", "seed", "rule", "metric", "component"]
-COLUMNS += ["value", "recipe"]
-SCALED = ("dirichlet", "pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy")
-
+from tests.reports.sections.helpers import ROBUSTNESS_COLUMNS, SCALED_OBJECTIVES
 
 BALLS = ("8/255", "16/255")
 
@@ -34,7 +30,7 @@ def rows(objective, scale, own, square, *, clean=0.9, seed=0, dataset="mnist", r
 
 
 def frame(*parts):
-    return pd.DataFrame([row for part in parts for row in part], columns=COLUMNS)
+    return pd.DataFrame([row for part in parts for row in part], columns=ROBUSTNESS_COLUMNS)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +42,7 @@ def found(whole):
 @pytest.fixture(scope="module")
 def whole():
     parts = [rows("softmax", math.nan, 0.2, 0.2)]
-    for objective in SCALED:
+    for objective in SCALED_OBJECTIVES:
         for scale, own in ((1e-3, 0.3), (1.0, 0.7), (10.0, 0.5)):
             parts.append(rows(objective, scale, own, 0.1 if objective == "pairwise_gaussian" else own))
     return frame(*parts)
@@ -97,4 +93,6 @@ def test_what_was_not_measured_is_a_dash_and_no_section_stands_without_measureme
 def test_what_the_section_says(found):
     text = made_up.rendered(Robustness(), sets=[found], noise=NOISE)
     outline(text)
-    assert "PD Gauss, SDP 1.00 90.00 80.00 80.00 80.00 60.00 50.00 70.00 75.00 10.00 10.00 1" in told(text)
+    assert "PD Gauss, SDP 1.00 90.00 80.00 80.00 80.00 60.00 50.00 70.00 75.00 10.00 10.00 1" in plain_text(
+        text
+    )

@@ -11,9 +11,9 @@ from sdp_bench.reports.sections.relu.relu import theorem
 from sdp_bench.reports.sections.rules import Rules
 from sdp_ref.conformance.report import VERSION
 from tests.reports import made_up
+from tests.reports.helpers import outline, plain_text
 from tests.reports.made_up import TRAITS
 from tests.reports.record_facts import ask, descriptions
-from tests.reports.test_page import outline, told
 
 META = {
     "runs": {
@@ -25,7 +25,7 @@ META = {
 
 @pytest.fixture(scope="module")
 def results():
-    frame = made_up.frame(depths=(1, 2), nets=3, inputs=3, suites=("iris-tv",))
+    frame = made_up.frame(depths=(1, 2), nets=3, inputs=3, experiments=("iris-tv",))
     frame = frame.assign(run=[1, *[2] * (len(frame) - 1)])
     made = made_up.results(frame)
     made.meta.update(META)
@@ -63,10 +63,10 @@ def test_places_are_those_of_the_choice(results):
 
 
 def test_a_rule_of_a_users_is_named_and_no_more(tmp_path):
-    frame = made_up.frame(depths=(1,), rules=("sdp", "<b>:k=1"), suites=("iris-tv",))
+    frame = made_up.frame(depths=(1,), rules=("sdp", "<b>:k=1"), experiments=("iris-tv",))
     build(made_up.results(frame), tmp_path, [Rules()])
     text = (tmp_path / "rule-b-k-1.html").read_text(encoding="utf-8")
-    assert "The conformance kit was not run" in told(text)
+    assert "The conformance kit was not run" in plain_text(text)
     assert "<b>:k" not in text
     outline(text)
 
@@ -93,7 +93,7 @@ def test_committed_computations_are_those_of_this_code():
 
 
 @pytest.mark.slow
-def test_the_kit_is_asked_and_what_it_says_is_told():
+def test_verdicts_of_the_kit_are_recorded_and_reported():
     said = []
     (answer,) = ask(["marginal_sdp"], said.append).values()
     assert said == [f"marginal_sdp {answer['verdict']}"]

@@ -36,7 +36,7 @@ def test_each_net_and_phase_is_a_block_with_the_papers_ratios_at_training():
     assert "batch 128, CPU (x86_64), 1 CPU thread" in made[0]["about"]
 
 
-def test_the_page_shows_what_was_timed_and_nothing_where_nothing_was(tmp_path):
+def test_the_page_shows_timed_nets_and_has_no_section_without_times(tmp_path):
     save(ROWS, tmp_path / "runtime.csv")
     nothing = Results(pd.DataFrame(columns=list(COLUMNS)))
     assert 'id="runtime"' not in made_up.page(nothing, [Runtime()])[0]
@@ -45,7 +45,7 @@ def test_the_page_shows_what_was_timed_and_nothing_where_nothing_was(tmp_path):
     assert f"{20.8 / 6.29:.2f}" in text
 
 
-def test_nets_of_different_sizes_stand_in_a_table_of_their_own():
+def test_nets_of_different_sizes_have_a_separate_table():
     rows = [
         row("mlp-2x256-10-784", "forward", "regular", 1.0),
         row("mlp-2x256-10-784", "forward", "sdp", 9.5),

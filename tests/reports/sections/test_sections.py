@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from sdp_bench.bench.experiments import experiment
-from sdp_bench.reports.paper import printed
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.here import agreement
 from sdp_bench.reports.sections.oracle import oracle_errors, precision
@@ -15,36 +14,7 @@ from sdp_bench.reports.sections.relu.relu import SIGMA, nearer, wasserstein_over
 from sdp_bench.reports.sections.sensitivity import sensitivity
 from tests.reports import made_up
 from tests.reports.made_up import checked
-
-
-def row(suite, sigma, rule, spec, value, **more):
-    name = {"experiment": suite, "metric": spec.partition(":")[0], "metric_spec": spec, "samples": 10**6}
-    where = {"sigma": sigma, "rule": rule, "net": "n0", "input": 3, "stderr": 0.001}
-    return made_up.row(value, **name, **where | {"recipe": "sgd 0.01, raw features"} | more)
-
-
-BINS = "bins=10,bin_range={},pilot_samples=131072"
-HEADLINE = "tv_headline:cells=512,pilot_samples=131072"
-
-
-def sensitivity_frame():
-    rows = []
-    for sigma in (0.1, 1000.0):
-        for spec, sdp, dvia in (
-            (HEADLINE, 0.3, 0.2),
-            ("tv_paper:" + BINS.format("quantiles"), 0.1, 0.2),
-            ("tv_paper:" + BINS.format("joint"), 0.15, 0.2),
-        ):
-            rows += [row("iris-sensitivity", sigma, "sdp", spec, sdp)]
-            rows += [row("iris-sensitivity", sigma, "dvia", spec, dvia)]
-        other = {"recipe": "adam 0.001, raw features", "net": "n1", "accuracy": 0.5}
-        rows += [row("iris-sensitivity", sigma, rule, HEADLINE, 0.4, **other) for rule in ("sdp", "dvia")]
-        for output in "012":
-            theirs = printed("std_ratio", "relu", 4, sigma, "sdp", output).mean
-            for recipe, factor in ((rows[0], 1.0), (rows[0] | other, 2.0)):
-                ratio = {"metric": "std_ratio", "metric_spec": "std_ratio", "component": output}
-                rows.append(recipe | ratio | {"rule": "sdp", "value": theirs * factor, "sigma": sigma})
-    return checked(pd.DataFrame(rows))
+from tests.reports.sections.helpers import HEADLINE, measurement_row, oracle_frame, sensitivity_frame
 
 
 def test_variants_of_the_tables_choices():
@@ -65,15 +35,6 @@ def test_variants_of_the_tables_choices():
     assert re.search(r"from 0\.700 \(headline.*\) to 0\.900 \(paper-like", text)
 
 
-def oracle_frame():
-    rows = []
-    for net, again, once, tenfold in (("a", 0.011, 0.3, 0.302), ("b", 0.013, 0.4, 0.399)):
-        for suite, value in (("iris-oracle", once), ("iris-oracle-10x", tenfold)):
-            rows.append(row(suite, 1.0, "sdp", HEADLINE, value, net=net))
-            rows.append(row(suite, 1.0, "oracle_again", HEADLINE, again, net=net))
-    return checked(pd.DataFrame(rows))
-
-
 def test_the_oracles_error():
     (found,) = oracle_errors(oracle_frame())
     assert (found["again"], found["below"]) == (4, 2)  # .011 lies below .012, .013 does not
@@ -91,7 +52,7 @@ def test_where_float64_was_needed():
         ("sigmoid", 1.0, "float64"),
     )
     rows = [
-        row("iris-tv", sigma, rule, HEADLINE, 0.3, activation=kind, input=place, precision=drawn)
+        measurement_row("iris-tv", sigma, rule, HEADLINE, 0.3, activation=kind, input=place, precision=drawn)
         for place, (kind, sigma, drawn) in enumerate(places)
         for rule in ("sdp", "dvia")
     ]
@@ -105,14 +66,17 @@ def test_where_float64_was_needed():
 
 def test_what_was_run():
     rows = [
-        row("iris-tv", sigma, "sdp", HEADLINE, 0.1, net=f"n{n}", input=i, accuracy=0.8 if n == 0 else 0.97)
+        measurement_row(
+            "iris-tv", sigma, "sdp", HEADLINE, 0.1, net=f"n{n}", input=i, accuracy=0.8 if n == 0 else 0.97
+        )
         for sigma in experiment("iris-tv").sigmas
         for n in range(10)
         for i in range(10)
     ]
-    rows += [row("iris-w1", 1.0, "sdp", "w1:w1_points=2000,w1_pairs=8", 0.1, net="n0")]
+    rows += [measurement_row("iris-w1", 1.0, "sdp", "w1:w1_points=2000,w1_pairs=8", 0.1, net="n0")]
     rows += [
-        row("iris-w1", 1.0, "sdp", "w1:w1_points=2000,w1_pairs=8", 0.1, net="n1", input=i) for i in (1, 2)
+        measurement_row("iris-w1", 1.0, "sdp", "w1:w1_points=2000,w1_pairs=8", 0.1, net="n1", input=i)
+        for i in (1, 2)
     ]
     tv, w1 = fidelity(checked(pd.DataFrame(rows)), 0.9)
     assert [tv[name] for name in ("nets", "inputs", "poor", "full")] == [10, "10", 1, True]
@@ -148,6 +112,7 @@ def test_measurements_are_compared_with_their_counterparts():
     assert whole.apart["rule"].tolist() == ["dvia", "sdp"]  # the farthest first
     assert whole.apart["gap"].tolist() == pytest.approx([5, 2])
     assert "2 of the 2 measurements" in whole.sentence
+    assert "0 agree" in whole.sentence
     whole, _ = agreement(measured(), measured(unit=["v", "u", "v"]))
     assert (whole.measured, whole.compared, whole.equal) == (2, 1, 1)
     assert "1 has no counterpart" in whole.sentence

@@ -7,7 +7,7 @@ from sdp_bench.bench.studies.selective.group import POINTS
 from sdp_bench.bench.studies.selective.risk_coverage import perfect
 from sdp_bench.reports.sections.selective import READINGS, SelectivePrediction
 from tests.reports import made_up
-from tests.reports.test_page import outline, told
+from tests.reports.helpers import outline, plain_text
 
 COLUMNS = "experiment objective rule metric component seed value recipe sigma"
 
@@ -43,7 +43,7 @@ def whole():
     return frame(*parts)
 
 
-def test_all_lines_of_the_paper_stand_beside_its_numbers(whole):
+def test_numbers_of_the_paper_are_shown_with_their_lines(whole):
     section = SelectivePrediction().content(whole, made_up.TRAITS)
     assert [half["part"] for half in section["halves"]] == ["(a)", "(b)", ""]
     lines = [line for half in section["halves"] for line in half["rows"]]
@@ -105,7 +105,9 @@ def test_nothing_measured_is_no_section():
 def test_what_the_section_says(whole):
     text = made_up.rendered(SelectivePrediction(), **SelectivePrediction().content(whole, made_up.TRAITS))
     outline(text)
-    assert "12.5 % is perfect" in told(text)
-    assert "letters A-S" in told(text)
-    assert "PD Cauchy geometric 21.00 ± 1.41 18.3 ± 0.3 2 PD loss Gauss SDP mean 22.00 ± 1.41" in told(text)
-    assert "PD Cauchy geometric 15.00 ± 1.41 – 2 PD loss Cauchy SDP mean 16.00 ± 1.41" in told(text)
+    assert "12.5 % is perfect" in plain_text(text)
+    assert "letters A-S" in plain_text(text)
+    assert "PD Cauchy geometric 21.00 ± 1.41 18.3 ± 0.3 2 PD loss Gauss SDP mean 22.00 ± 1.41" in plain_text(
+        text
+    )
+    assert "PD Cauchy geometric 15.00 ± 1.41 – 2 PD loss Cauchy SDP mean 16.00 ± 1.41" in plain_text(text)

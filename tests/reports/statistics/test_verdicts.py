@@ -58,6 +58,17 @@ def test_the_interval_is_of_thresholds_that_neither_side_rejects(seed):
     assert tests.high - tests.mean > tests.mean - tests.low  # a long upper tail may have more to come
 
 
+def test_of_many_symmetric_effects_the_test_is_students():
+    effects = np.random.default_rng(1).normal(0.001, 0.05, size=20_000)
+    tests = mean_tests(effects)
+    less = stats.ttest_1samp(effects, 0, alternative="less").pvalue
+    greater = stats.ttest_1samp(effects, 0, alternative="greater").pvalue
+    interval = stats.ttest_1samp(effects, 0).confidence_interval(0.95)
+    assert tests.below == pytest.approx(less, rel=1e-2)
+    assert tests.above == pytest.approx(greater, rel=1e-2)
+    assert (tests.low, tests.high) == pytest.approx((interval.low, interval.high), rel=1e-2)
+
+
 SAMPLES = arrays(float, st.integers(3, 40), elements=st.integers(-50, 50).map(float)).filter(
     lambda values: np.ptp(values) > 0
 )
@@ -72,6 +83,14 @@ def test_units_and_origin_do_not_matter(effects, threshold, shift, scale):
     assert [float(moved.above), float(moved.below)] == pytest.approx(sides, rel=1e-6, abs=1e-12)
     ends = [(end + shift) * scale for end in (tests.low, tests.mean, tests.high)]
     assert [moved.low, moved.mean, moved.high] == pytest.approx(ends, rel=1e-9, abs=1e-9 * scale)
+
+
+@given(SAMPLES, THRESHOLDS)
+def test_the_other_side_is_the_mirror_image(effects, threshold):
+    tests, mirrored = mean_tests(effects, threshold), mean_tests(-effects, -threshold)
+    sides = [float(tests.below), float(tests.above)]
+    assert [float(mirrored.above), float(mirrored.below)] == pytest.approx(sides, rel=1e-9)
+    assert (mirrored.low, mirrored.high) == pytest.approx((-tests.high, -tests.low), rel=1e-9)
 
 
 @given(SAMPLES, THRESHOLDS, st.floats(0, 50))
@@ -103,7 +122,7 @@ def test_without_spread_the_sign_test_stands_in(effect, above, below, nets, sign
     assert (tests.low, tests.mean, tests.high) == pytest.approx((effect, effect, effect))
 
 
-def test_a_spread_that_is_only_rounding_is_none():
+def test_a_spread_of_rounding_size_counts_as_zero():
     tests = mean_tests([0.1, 0.3 - 0.2, 0.1, 0.1], 0.1)
     assert (tests.above, tests.below) == (1, 1)
 

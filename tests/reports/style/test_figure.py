@@ -11,7 +11,7 @@ from sdp_bench.reports.tables import tables
 from tests.reports import made_up
 from tests.reports.made_up import checked
 
-FRAME = checked(made_up.frame(depths=(1, 2), rules=made_up.FEW, suites=("iris-tv",)))
+FRAME = checked(made_up.frame(depths=(1, 2), rules=made_up.FEW, experiments=("iris-tv",)))
 SIGMA, DEPTH = figures(tables.headline(list(tables.tables(FRAME, made_up.TRAITS))), made_up.TRAITS)
 STYLE = Style("a <b> & $c$", "#332288", "o")
 
@@ -53,6 +53,25 @@ def test_svg_is_a_drawing_of_the_page_that_holds_it(figure):
     assert len(ids) == len(set(ids))
     for name in re.findall(r"url\(#([^)]+)\)|href=\"#([^\"]+)\"", figure.svg):
         assert "".join(name) in ids
+
+
+def test_lines_after_a_curve_stay_lines():
+    """The letter of a line must stay after a curve: numbers alone would be more points of the curve."""
+    drawing, (axes,) = panels(["a panel"])
+    axes.pie([1, 2])  # arcs, and lines to the centre
+    svg = Figure("figure-x", "A title", "Words.", drawing).svg
+    curves = [path for path in re.findall(r' d="([^"]*)"', svg) if " C " in path]
+    assert curves
+    for path in curves:
+        for numbers in re.findall(r"C ([-\d. ]*)", path):
+            assert len(numbers.split()) == 6, path
+
+
+def test_points_of_a_line_follow_one_letter():
+    bent = drawing(lambda axes: axes.plot([0, 1, 0], [0, 1, 2]))
+    paths = re.findall(r' d="([^"]*)"', Figure("figure-x", "A title", "Words.", bent).svg)
+    assert any(re.fullmatch(r"M( [\d.]+){6}", path) for path in paths)
+    assert not any(" L " in path for path in paths)
 
 
 def test_texts_are_escaped_and_are_no_formulas():

@@ -81,7 +81,7 @@ def test_what_is_stored_of_a_rule_counts_and_not_its_name():
     assert traits.in_order(["sdp", "again", "mine", "monte_carlo:samples=5"]) == ordered
 
 
-def test_rules_that_are_called_the_same_are_told_apart_by_their_specs():
+def test_rules_with_equal_names_are_distinguished_by_their_specs():
     traits = RuleTraits({"mine": Traits("Mine"), "yours:a=1": Traits("Mine"), "sdp": Traits("SDP")})
     assert [traits.label(rule) for rule in traits.stored] == ["Mine (mine)", "Mine (yours:a=1)", "SDP"]
 
@@ -89,10 +89,20 @@ def test_rules_that_are_called_the_same_are_told_apart_by_their_specs():
 @pytest.mark.parametrize(
     ("x", "decimals", "text"),
     [
-        *((0.97914, 4, "0.9791"), (-0.25, 2, "−0.25"), (7.7325, None, "7.73"), (0.0126, None, "0.0126")),
-        *((21.04, None, "21.0"), (123.4, None, "123"), (4321.0, None, "4321"), (999.7, None, "1000")),
-        *((99.96, None, "100"), (4.321e6, None, "4.32e6"), (4.321e-5, None, "4.32e−5"), (0.0, None, "0")),
-        *((math.nan, None, "–"), (math.inf, 4, "∞")),
+        (0.97914, 4, "0.9791"),
+        (-0.25, 2, "−0.25"),
+        (7.7325, None, "7.73"),
+        (0.0126, None, "0.0126"),
+        (21.04, None, "21.0"),
+        (123.4, None, "123"),
+        (4321.0, None, "4321"),
+        (999.7, None, "1000"),
+        (99.96, None, "100"),
+        (4.321e6, None, "4.32e6"),
+        (4.321e-5, None, "4.32e−5"),
+        (0.0, None, "0"),
+        (math.nan, None, "–"),
+        (math.inf, 4, "∞"),
     ],
 )
 def test_numbers(x, decimals, text):
@@ -102,8 +112,12 @@ def test_numbers(x, decimals, text):
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        *((0.00123, "1.23 ms"), (12.34, "12.3 s"), (201.4, "3 min 21 s"), (120, "2 min")),
-        *((7384, "2 h 3 min"), (3599.7, "1 h 0 min")),
+        (0.00123, "1.23 ms"),
+        (12.34, "12.3 s"),
+        (201.4, "3 min 21 s"),
+        (120, "2 min"),
+        (7384, "2 h 3 min"),
+        (3599.7, "1 h 0 min"),
     ],
 )
 def test_durations(seconds, text):

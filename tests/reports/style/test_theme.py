@@ -45,3 +45,11 @@ def test_a_declared_text_that_is_not_a_colour_is_ignored():
     for text in ("red", "#12345", "#12345g", "#000000;}</style><script>", "", "url(#a)", "#１２３４５６"):
         (style,) = styles(["a"], RuleTraits({"a": Traits("a", colour=text)})).values()
         assert style.colour == styles(["a"], RuleTraits({"a": Traits("a")}))["a"].colour
+
+
+def test_a_colour_declared_by_one_rule_is_given_to_no_other():
+    first = styles(["a"], RuleTraits({"a": Traits("a")}))["a"].colour
+    traits = RuleTraits({"a": Traits("a", colour=first), "b": Traits("b"), "c": Traits("c", colour=first)})
+    styled = styles(["a", "b", "c"], traits)
+    assert styled["a"].colour == first
+    assert len({style.colour for style in styled.values()}) == 3

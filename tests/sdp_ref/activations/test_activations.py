@@ -166,3 +166,29 @@ def test_covariances_are_bounded_and_have_the_sign_of_the_correlation(laws, name
     assert (across.abs() <= (v1 * v2).sqrt() * (1 + 1e-9) + 1e-11 * s1 * s2).all()
     if name in ("relu", "leaky_relu", "sigmoid", "tanh"):  # monotone (Price: the slopes' mean is positive)
         assert (across * rho.sign() >= -1e-13 * s1 * s2).all()
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "tanh"])
+def test_reflection_keeps_the_covariance(name):
+    mean, covariance = layer()
+    m, c = make(name).mean_covariance(mean, covariance)
+    reflected_m, reflected_c = make(name).mean_covariance(-mean, covariance)
+    torch.testing.assert_close(c, reflected_c, rtol=1e-11, atol=1e-13)
+    expected = torch.full_like(m, 1.0 if name == "sigmoid" else 0.0)
+    torch.testing.assert_close(m + reflected_m, expected, atol=1e-14, rtol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gradient_of_the_mean_is_the_mean_slope(name):
+    """dE f / dm = E f' and dE f / dV = E f'' / 2 = E f'(m + s u) u / (2 s), by sums over a fine grid."""
+    m = double(-0.6, 0.3, 2.0).requires_grad_()
+    v = double(0.2, 1.0, 4.0).requires_grad_()
+    mean, _ = make(name).mean_variance(m, v)
+    by_mean, by_variance = torch.autograd.grad(mean.sum(), (m, v))
+    u = torch.linspace(-10, 10, 20001, dtype=torch.float64)
+    weights = 1e-3 * torch.exp(-u * u / 2) / math.sqrt(2 * math.pi)
+    deviation = v.detach().sqrt()
+    slope = make(name).derivative(m.detach()[:, None] + deviation[:, None] * u)
+    error = 2e-3 if name in RAMPS else 1e-10  # the slope of a ramp jumps between two nodes
+    torch.testing.assert_close(by_mean, slope @ weights, rtol=0, atol=error)
+    torch.testing.assert_close(by_variance, (slope * u) @ weights / (2 * deviation), rtol=0, atol=error)

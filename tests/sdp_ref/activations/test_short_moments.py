@@ -27,7 +27,9 @@ def laws(scale, dtype):
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_mean_and_deviation_are_relatively_accurate(kind, scale, dtype):
     mean, variance = laws(scale, dtype)
-    m, v = (each.double() for each in kind.short_mean_variance(mean, variance))
+    m, v = kind.short_mean_variance(mean, variance)
+    m = m.double()
+    v = v.double()
     mean, variance = mean.double(), variance.double()
     want, spread = kind.mean_variance(mean, variance)
     unit = variance.sqrt()
@@ -69,9 +71,12 @@ def test_a_slope_for_each_channel_is_served_and_learned():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_short_dtypes_come_back_and_lose_nothing_inside(dtype):
-    mean, variance = (each.to(dtype) for each in laws(1.0, torch.float32))
+    mean, variance = laws(1.0, torch.float32)
+    mean = mean.to(dtype)
+    variance = variance.to(dtype)
     kind = KINDS[0]
-    found, want = (moments(mean, variance) for moments in (kind.short_mean_variance, kind.mean_variance))
+    found = kind.short_mean_variance(mean, variance)
+    want = kind.mean_variance(mean, variance)
     for short, full in zip(found, want, strict=True):
         assert short.dtype == dtype
         torch.testing.assert_close(short, full)
@@ -80,7 +85,8 @@ def test_short_dtypes_come_back_and_lose_nothing_inside(dtype):
 def test_the_option_changes_what_has_short_formulas_alone():
     x = sr.DiagonalGaussian(torch.linspace(-2, 2, 8).reshape(2, 4), torch.full((2, 4), 0.5))
     for module, changes in ((nn.ReLU(), True), (nn.PReLU(), True), (nn.GELU(), False), (nn.Tanh(), False)):
-        full, short = (sr.propagate(module, x, rule) for rule in ("marginal_moment_matching", SPEC))
+        full = sr.propagate(module, x, "marginal_moment_matching")
+        short = sr.propagate(module, x, SPEC)
         assert torch.equal(full.variance, short.variance) != changes
     finer = sr.propagate(nn.ReLU(), x, "marginal_moment_matching:precision=1e-6")
     assert torch.equal(finer.variance, sr.propagate(nn.ReLU(), x, "marginal_moment_matching").variance)

@@ -90,7 +90,9 @@ class Marginal(Gated):
     name = "marginal"
 
     def relu(self, mean, covariance):
-        nodes, weights = (torch.from_numpy(v) for v in np.polynomial.hermite_e.hermegauss(5))
+        nodes, weights = np.polynomial.hermite_e.hermegauss(5)
+        nodes = torch.from_numpy(nodes)
+        weights = torch.from_numpy(weights)
         weights = weights / weights.sum()
         values = (mean.unsqueeze(-1) + self.std(covariance).unsqueeze(-1) * nodes).clamp(min=0)
         first = values @ weights
@@ -474,3 +476,12 @@ class LeavesEvaluation(Gated):
 
 
 SOUND = (Gated, Matched, Marginal, Sampled, SoundMixture)
+
+
+class SupportsNothing:
+    name = "nothing"
+    claims = ("the moon",)
+    known_faults = {"afine": "a slip"}  # noqa: RUF012
+
+    def propagate(self, net, x):
+        raise sr.UnsupportedError(self.name, "anything")

@@ -8,11 +8,20 @@ import torch
 from torch import nn
 
 import sdp_ref as sr
-from sdp_ref.conformance import CHECKS, ConformanceReport
+from sdp_ref.conformance import CHECKS, CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
 from sdp_ref.laws import unchecked
 from sdp_ref.testing import conformance_tests
-from tests.sdp_ref.conformance.mutants import MUTANTS, SOUND, Gated, Marginal, Matched, MixedDensity, Sampled
+from tests.sdp_ref.conformance.mutants import (
+    MUTANTS,
+    SOUND,
+    Gated,
+    Marginal,
+    Matched,
+    MixedDensity,
+    Sampled,
+    SupportsNothing,
+)
 
 NAMES = [check.name for check in CHECKS]
 
@@ -57,17 +66,24 @@ def test_a_sound_rule_passes(kind):
     assert report.ran >= 14
 
 
-def test_a_density_that_is_none_is_caught():
+def test_an_improper_density_is_caught():
     assert sr.check_rule(MixedDensity(), only=["law"])["law"].status == "failed"
 
 
 SPECS = (
     *sr.rules(),
-    *("dvia:means=regular", "dvia:means=regular_covariance", "marginal_moment_matching:precision=1e-5"),
-    *("second_order:probes=2", "unscented:kappa=20", "cubature:degree=5", "cubature:degree=5,scheme=sparse"),
+    "dvia:means=regular",
+    "dvia:means=regular_covariance",
+    "marginal_moment_matching:precision=1e-5",
+    "second_order:probes=2",
+    "unscented:kappa=20",
+    "cubature:degree=5",
+    "cubature:degree=5,scheme=sparse",
     *(f"monte_carlo:samples={more}" for more in ("2,sampler=sobol", "100,sampler=antithetic")),
-    *("monte_carlo:samples=100,sampler=whitened", "control_variate:samples=100,coefficient=jacobian"),
-    *("split:base=sdp,k=9", "split:base=marginal_sdp,k=9"),
+    "monte_carlo:samples=100,sampler=whitened",
+    "control_variate:samples=100,coefficient=jacobian",
+    "split:base=sdp,k=9",
+    "split:base=marginal_sdp,k=9",
 )
 KNOWN = {
     "second_order:probes=2": {"permutation", "batch"},
@@ -103,7 +119,7 @@ def test_known_faults_are_known_and_still_failures():
     assert "rule = sr.rule('dvia')" in report["diagonal"].example
 
 
-def test_a_known_fault_that_does_not_show_is_told():
+def test_a_known_fault_that_does_not_show_is_reported():
     class Modest(Gated):
         known_faults = {"affine": "never tried"}  # noqa: RUF012
 
@@ -112,7 +128,7 @@ def test_a_known_fault_that_does_not_show_is_told():
     assert "does not show (never tried)" in report["affine"].detail
 
 
-def test_claims_decide_what_is_asked():
+def test_claims_determine_the_checks():
     assert sr.check_rule(Matched(), only="moments")["moments"].status == "skipped"
     rule = Matched()
     rule.claims = ["moments", "marginal moments"]
@@ -124,7 +140,7 @@ def test_claims_decide_what_is_asked():
     assert 'claims "marginal moments"' in sr.check_rule(marginal, only="moments")["moments"].detail
 
 
-def test_one_reason_for_many_failures_is_told_once():
+def test_one_reason_for_many_failures_is_reported_once():
     class Broken(Gated):
         name = "broken"
 
@@ -219,16 +235,7 @@ def test_a_rule_may_say_that_it_is_not_differentiable():
     assert report["gradients"].status == "skipped"
 
 
-class SupportsNothing:
-    name = "nothing"
-    claims = ("the moon",)
-    known_faults = {"afine": "a slip"}  # noqa: RUF012
-
-    def propagate(self, net, x):
-        raise sr.UnsupportedError(self.name, "anything")
-
-
-def test_a_rule_that_supports_nothing_has_not_passed_and_what_is_no_check_is_told():
+def test_a_rule_that_supports_nothing_has_not_passed_and_unknown_checks_are_reported():
     report = sr.check_rule(SupportsNothing())
     assert report.ran == 0
     assert not report.passed
@@ -290,12 +297,12 @@ def test_a_result_of_the_wrong_kind_fails(result, message):
         (type("Odd", (Gated,), {"differentiable": "no"})(), "differentiable must be True or False, got 'no'"),
     ],
 )
-def test_what_is_no_rule_is_told(rule, message):
+def test_an_object_that_is_not_a_rule_is_refused(rule, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         sr.check_rule(rule)
 
 
-def test_unknown_checks_and_seeds_are_told():
+def test_unknown_checks_rules_and_seeds_are_refused():
     for call in (sr.check_rule, conformance_tests):
         with pytest.raises(ValueError, match="check 'afine' not found; did you mean 'affine'"):
             call("sdp", only=["afine"])
@@ -402,6 +409,54 @@ def test_a_rejected_case_is_reported_with_its_reason():
         assert f"does not support {module}" in detail
 
 
+@pytest.mark.parametrize(
+    ("spec", "status"),
+    [("moment_matching", "passed"), ("unscented", "passed"), ("sdp", "failed"), ("dvia", "skipped")],
+)
+def test_rules_that_do_and_do_not_keep_the_second_order(spec, status):
+    class Claims:
+        name = spec
+        claims = ("second order",)
+
+        def propagate(self, net, x):
+            return sr.propagate(net, x, spec)
+
+    assert sr.check_rule(Claims(), only="second-order")["second-order"].status == status
+
+
+def test_skipped_checks_give_the_reason():
+    report = sr.check_rule("marginal_sdp", only=["symmetry", "mean-shift", "sampling-error", "moments"])
+    assert report.ran == 0
+    assert "off-diagonal" in report["mean-shift"].detail
+    assert "`samples`" in report["sampling-error"].detail
+    assert "graph" in sr.check_rule(Gated(), only="gradients")["gradients"].detail
+
+
+class RaisesOnTwoThreads(Gated):
+    def propagate(self, net, x):
+        if torch.get_num_threads() > 1:
+            raise RuntimeError("no second thread")
+        return super().propagate(net, x)
+
+
+def test_the_number_of_threads_is_restored_after_a_rule_that_raises():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert not sr.check_rule(RaisesOnTwoThreads(), only="threads").passed
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_report_without_a_passed_check_has_not_passed():
+    assert not ConformanceReport("none", ()).passed
+    skipped = CheckResult("a", "?", "skipped", "why")
+    passed = CheckResult("b", "?", "passed", "")
+    assert not ConformanceReport("none", (skipped,)).passed
+    assert ConformanceReport("some", (skipped, passed)).passed
+
+
 class Exits(OfSdp):
     """Ends the process for kinked nets."""
 
@@ -425,8 +480,7 @@ pytest_plugins = ["pytester"]
 
 MODULE = """
 from sdp_ref.testing import conformance_tests
-from tests.sdp_ref.conformance.mutants import Gated, MUTANTS
-from tests.sdp_ref.conformance.test_kit import SupportsNothing
+from tests.sdp_ref.conformance.mutants import MUTANTS, Gated, SupportsNothing
 
 class Known(Gated):
     known_faults = {{"affine": "never was"}}

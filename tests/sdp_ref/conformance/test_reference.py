@@ -1,5 +1,6 @@
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 import torch
@@ -17,6 +18,29 @@ def test_the_activations_are_those_of_the_kit():
     assert set(FUNCTIONS) == set(reference.known(ACTIVATIONS))
     for name in FUNCTIONS:
         assert len(reference.pairs(name)) == 17
+
+
+def test_relu_units_against_closed_forms():
+    for unit in reference.single("relu"):
+        m, s = mp.mpf(unit.mean), mp.mpf(unit.std)
+        with mp.workdps(60):
+            h = m / s
+            mean = m * mp.ncdf(h) + s * mp.npdf(h)
+            variance = (m * m + s * s) * mp.ncdf(h) + m * s * mp.npdf(h) - mean**2
+        assert unit.expectation == pytest.approx(float(mean), rel=1e-12, abs=1e-300)
+        assert unit.variance == pytest.approx(float(variance), rel=1e-11, abs=1e-300)
+
+
+def arc_cosine_covariance(rho):
+    """Covariance of ReLUs of two standard normal values, by the arc-cosine kernel of Cho and Saul (2009)."""
+    second_moment = math.sqrt(1 - rho**2) + rho * (math.pi - math.acos(rho))
+    return (second_moment - 1) / (2 * math.pi)
+
+
+def test_centred_relu_pairs_against_the_arc_cosine_kernel():
+    assert reference.pair("relu", 0.0).covariance == pytest.approx(arc_cosine_covariance(0.5), rel=1e-12)
+    (small,) = (pair for pair in reference.pairs("relu") if pair.units[0].std == 0.125)
+    assert small.covariance == pytest.approx(arc_cosine_covariance(0.9) / 64, rel=1e-11)
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,16 @@ class Spelled(nn.Module):
     "net",
     [
         nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Sequential(nn.Linear(3, 2), nn.Tanh())),
-        *(Spelled(), nn.ReLU(), nn.Linear(4, 2), nn.Sequential(), torch.relu, F.silu, F.rrelu),
-        *(lambda x: torch.tanh(x) + x, lambda x: x + x, lambda x: F.gelu(torch.flatten(x, 1))),
+        Spelled(),
+        nn.ReLU(),
+        nn.Linear(4, 2),
+        nn.Sequential(),
+        torch.relu,
+        F.silu,
+        F.rrelu,
+        lambda x: torch.tanh(x) + x,
+        lambda x: x + x,
+        lambda x: F.gelu(torch.flatten(x, 1)),
     ],
 )
 def test_steps_compute_what_the_net_computes(net):
@@ -46,6 +54,29 @@ def test_steps_share_the_parameters_and_name_their_place():
     (step,) = trace.trace(lambda x: F.linear(x, weight), X)
     assert step.module.weight is weight
     assert step.module.bias is None
+
+
+def test_ops_without_an_entry_are_kept_as_unknown_with_their_name():
+    (step,) = trace.trace(lambda x: x.cumprod(1), X)
+    assert isinstance(step.module, ops.Unknown)
+    assert step.module.text == "cumprod"
+
+
+def test_a_dead_branch_is_left_out_and_the_other_steps_are_renumbered():
+    def net(x):
+        torch.tanh(x).cumsum(1)
+        y = torch.relu(x)
+        return y + torch.sigmoid(y)
+
+    steps = trace.trace(net, X)
+    assert [type(step.module) for step in steps] == [nn.ReLU, nn.Sigmoid, ops.Add]
+    assert [step.inputs for step in steps] == [(0,), (1,), (1, 2)]
+
+
+def test_moving_the_batch_dimension_is_not_a_step():
+    assert trace.trace(lambda x: x.transpose(0, 1).contiguous().transpose(0, 1), X) == []
+    (step,) = trace.trace(lambda x: x.t().relu().t(), X)
+    assert isinstance(step.module, nn.ReLU)
 
 
 class Constants(nn.Module):
@@ -190,6 +221,7 @@ def test_draws_are_no_constants():
         (lambda x: x + torch.arange(len(x)).reshape(-1, 1), "constants that differ from example to example"),
         (lambda x: x[:, None].expand(-1, 4, -1) @ torch.rand(4, 2), "rand, which draws random numbers"),
         (lambda x: torch.linalg.svdvals(x[:, None]), "linalg_svd"),
+        (lambda x: x[0], "select that does not keep the batch dimension"),
         (lambda x: x * len(x), "arithmetic with the size of the batch"),
         (lambda x: x + torch.from_numpy(2 * x.detach().numpy()), "constants that differ"),
         (lambda x: torch.where(x > x.flip(1), x, 0.1 * x), "where by comparisons of several values"),
@@ -198,7 +230,7 @@ def test_draws_are_no_constants():
         (lambda x: x.clamp(max=torch.full(x.shape[1:], torch.inf)), "include an infinite one"),
     ],
 )
-def test_what_is_not_understood_is_named(net, words):
+def test_an_unsupported_op_is_named(net, words):
     texts = [getattr(step.module, "text", "") for step in trace.trace(net, X)]
     assert any(words in text for text in texts), texts
 
@@ -227,6 +259,7 @@ def written_by_another_name(x):
         (lambda x: x if len(x) > 2 else -x, "control flow depends on the size of the batch"),
         (counting(), "arithmetic depends on the size of the batch"),
         (lambda x: (x, x), "does not return one tensor"),
+        (lambda x: torch.ones(3), "does not return one tensor"),
         (lambda x: x.reshape(-1), "does not keep the batch dimension"),
         (lambda x: x.mT, "does not keep the batch dimension"),
         (written_by_numpy, "other ways than torch's ops"),
@@ -234,7 +267,7 @@ def written_by_another_name(x):
         (lambda x: x + torch.ones(1 if len(x) == 1 else 2, 4), "cannot be run on a batch of 3"),
     ],
 )
-def test_what_cannot_be_traced_is_said(net, words):
+def test_a_net_that_cannot_be_traced_is_refused_with_the_reason(net, words):
     with pytest.raises(trace.UntraceableError, match=words):
         trace.trace(net, X)
 

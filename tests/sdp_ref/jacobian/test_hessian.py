@@ -72,9 +72,20 @@ def test_products_are_those_of_the_hessians(name, gradients):
 
 
 KINKED = (
-    *(nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), nn.LeakyReLU(), nn.PReLU(), nn.SELU(), nn.Hardtanh()),
-    *(nn.Threshold(0.1, 0.0), nn.AdaptiveMaxPool1d(2), nn.MaxPool1d(2), nn.MaxPool1d(2, return_indices=True)),
-    *(torch.relu, torch.Tensor.relu, lambda v: v.clone().relu_()),
+    nn.ReLU(),
+    nn.ReLU(inplace=True),
+    nn.ReLU6(),
+    nn.LeakyReLU(),
+    nn.PReLU(),
+    nn.SELU(),
+    nn.Hardtanh(),
+    nn.Threshold(0.1, 0.0),
+    nn.AdaptiveMaxPool1d(2),
+    nn.MaxPool1d(2),
+    nn.MaxPool1d(2, return_indices=True),
+    torch.relu,
+    torch.Tensor.relu,
+    lambda v: v.clone().relu_(),
 )
 
 

@@ -170,7 +170,7 @@ UNDEFINED = {
 
 
 @pytest.mark.parametrize("message", UNDEFINED)
-def test_what_a_law_has_not_is_refused_by_name(message):
+def test_an_undefined_quantity_of_a_law_is_refused_by_name(message):
     with pytest.raises(sr.UndefinedError, match=message):
         UNDEFINED[message]()
 
@@ -205,7 +205,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_what_is_no_law_is_refused_in_one_line(message):
+def test_an_invalid_law_is_refused_in_one_line(message):
     with pytest.raises(ValueError, match=message) as caught:
         BAD[message]()
     assert "\n" not in str(caught.value)
@@ -269,6 +269,15 @@ def test_outside_of_the_support_of_a_distribution_of_torchs_the_density_is_zero(
     assert found[1].item() == pytest.approx(law.log_prob(torch.full((2, 2), 0.5, **DOUBLE))[1].item())
 
 
+def test_values_outside_of_a_support_are_refused_even_if_torch_validates_nothing(monkeypatch):
+    """torch stops validating values after its first compilation in a process."""
+    monkeypatch.setattr(td.Distribution, "_validate_args", False)
+    law = sr.law_of(td.Independent(td.Gamma(SCALE, SCALE), 1))
+    with pytest.raises(sr.UndefinedError, match="no known probabilities of single outputs"):
+        law.survival(law.mean - 100)
+    assert (law.survival(law.mean) > 0).all()
+
+
 def test_laws_of_draws_make_one_batch_whatever_their_numbers_and_weights():
     plain = sr.Empirical(torch.tensor([[[1.0], [2.0], [6.0]]], **DOUBLE))
     fewer = sr.Empirical(plain.samples[:, :2], torch.tensor([[0.9, 0.1]], **DOUBLE))
@@ -312,3 +321,13 @@ def test_laws_of_two_families_make_one_batch_of_all_rows():
     for laws in ([alone, sr.Cauchy(MEAN, SCALE)], stable):
         with pytest.raises(sr.UndefinedError, match="do not make one batch"):
             joined(list(laws))
+
+
+@pytest.mark.parametrize(
+    ("family", "reference"), [(sr.DiagonalGaussian, scipy.stats.norm), (sr.Cauchy, scipy.stats.cauchy)]
+)
+def test_far_tails_keep_their_digits(family, reference):
+    zero = torch.zeros(1, 1, **DOUBLE)
+    law = family(zero, torch.ones(1, 1, **DOUBLE))
+    for value in (-30.0, 0.0, 5.0, 30.0):
+        assert law.survival(zero + value).item() == pytest.approx(reference.sf(value), rel=1e-12)

@@ -9,6 +9,45 @@ from sdp_ref.laws import unchecked
 from tests.sdp_ref.common import draw
 
 
+def test_parts_of_a_gaussian():
+    covariance = torch.tensor([[[4.0, 1.0], [1.0, 9.0]]])
+    law = sr.Gaussian(torch.tensor([[1.0, 2.0]]), covariance)
+    assert (law.batch, law.dimension, law.event_shape) == (1, 2, (2,))
+    assert law.variance.tolist() == [[4.0, 9.0]]
+    factor = law.factor()
+    assert torch.allclose(factor @ factor.mT, covariance.double(), rtol=1e-14)
+
+
+def test_event_shapes_are_flattened_for_the_covariance():
+    law = sr.Gaussian(torch.zeros(5, 2, 3), torch.eye(6).expand(5, 6, 6))
+    assert law.variance.shape == (5, 2, 3)
+    assert sr.DiagonalGaussian(torch.zeros(5, 2, 3), torch.ones(5, 2, 3)).covariance.shape == (5, 6, 6)
+
+
+def test_semi_definite_and_zero_covariances_have_a_factor():
+    for covariance in (torch.ones(1, 3, 3), torch.zeros(1, 3, 3)):
+        factor = sr.Gaussian(torch.zeros(1, 3), covariance).factor()
+        assert torch.allclose(factor @ factor.mT, covariance.double(), atol=1e-14)
+
+
+def test_iteration_and_indexing_keep_the_batch_dimension():
+    law = sr.Cauchy(torch.arange(6.0).reshape(3, 2), torch.ones(3, 2))
+    assert [part.location.tolist() for part in law] == [[[0, 1]], [[2, 3]], [[4, 5]]]
+    assert law[-1].location.tolist() == [[4, 5]]
+    stable = sr.SymmetricStable(torch.zeros(3, 2), torch.ones(3, 2), 1.5)
+    assert stable[1].alpha == 1.5
+    assert law[torch.tensor(1)].location.shape == (1, 2)
+    with pytest.raises(IndexError):
+        law[3]
+
+
+def test_a_slice_without_laws_is_refused():
+    for family, spread in ((sr.Gaussian, torch.eye(3).repeat(2, 1, 1)), (sr.Cauchy, torch.ones(2, 3))):
+        laws = family(torch.zeros(2, 3), spread)
+        with pytest.raises(ValueError, match="one law or more"):
+            laws[:0]
+
+
 def test_factor_clips_an_indefinite_covariance_of_a_rule():
     covariance = torch.tensor([[[1.0, 2.0], [2.0, 1.0]]], dtype=torch.float64)  # eigenvalues 3 and -1
     factor = unchecked(sr.Gaussian, torch.zeros(1, 2).double(), covariance).factor()
@@ -35,9 +74,11 @@ NAN = torch.tensor([[0.0, float("nan")]])
         (lambda: sr.Gaussian(Z, torch.eye(2, dtype=torch.float64)[None]), "dtype"),
         (lambda: sr.Gaussian(Z.long(), torch.eye(2)[None]), "floating-point"),
         (lambda: sr.DiagonalGaussian(Z, -torch.ones(1, 2)), "variance must be >= 0"),
+        (lambda: sr.Cauchy(Z, torch.ones(1, 3)), r"scale must have shape \(1, 2\)"),
         (lambda: sr.Cauchy(Z, -torch.ones(1, 2)), "scale must be >= 0"),
         (lambda: sr.Cauchy(Z, torch.ones(1, 2, device="meta")), "scale is on meta, the location on cpu"),
         (lambda: sr.SymmetricStable(Z, torch.ones(1, 2), 0.0), r"alpha must be a number in \(0, 2\]"),
+        (lambda: sr.SymmetricStable(Z, torch.ones(1, 2), float("nan")), "alpha"),
     ],
 )
 def test_bad_laws_are_refused_in_one_line(make, message):

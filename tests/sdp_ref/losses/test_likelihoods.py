@@ -118,7 +118,7 @@ def test_float32_losses_and_gradients_are_finite(spread, offset):
             assert loss.item() == pytest.approx(min(exact, 2.0**96), rel=1e-6)
 
 
-def test_a_point_mass_on_the_target_is_likelier_than_one_beside_it():
+def test_a_point_mass_on_the_target_is_likelier_than_one_next_to_it():
     for family, nll in ((sr.DiagonalGaussian, losses.gaussian_nll), (sr.Cauchy, losses.cauchy_nll)):
         law = family(torch.zeros(2, 1), torch.zeros(2, 1))
         on, beside = nll(law, torch.tensor([[0.0], [1.0]]), "none").tolist()
@@ -162,26 +162,32 @@ CERTIFICATES = losses.OrthonormalCertificates.fit(torch.eye(3), 2)
 
 CASES = [
     (lambda: losses.pairwise_loss(ONE_CLASS, LABELS), "at least 2 classes"),
+    (lambda: losses.dirichlet(ONE_CLASS), "at least 2 classes"),
     (lambda: losses.entropy(torch.ones(2, 1)), "at least 2 classes"),
     (lambda: losses.pairwise_loss(LAW, torch.tensor([0, 3])), r"0\.\.2 for 3 classes, got 3"),
+    (lambda: losses.dirichlet_nll(LAW, torch.tensor([-1, 0])), "labels must lie in"),
     (lambda: losses.pairwise_loss(LAW, torch.tensor([[0], [1]])), "labels must have shape"),
     (lambda: losses.pairwise_loss(LAW, Z), "integers"),
     (lambda: losses.pairwise_loss(WRONG, LABELS), "covariance must have shape"),
     (lambda: losses.pairwise_loss(LOST, LABELS), "location must be finite"),
     (lambda: losses.pairwise_loss(IMAGES, LABELS), r"\(B, classes\), got \(2, 3, 1\)"),
     (lambda: losses.pairwise_loss(sr.SymmetricStable(Z, Z + 1, 1.5), LABELS), "got SymmetricStable"),
+    (lambda: losses.pairwise_loss(Z, LABELS), "got Tensor"),
     (lambda: losses.gaussian_nll(CAUCHY, Z), "got Cauchy"),
+    (lambda: losses.cauchy_nll(LAW, Z), "got DiagonalGaussian"),
     (lambda: losses.pairwise_loss(LAW.to(torch.float16), LABELS), "float32 or float64"),
     (lambda: losses.pairwise_loss(LAW, LABELS, "avg"), "'mean', 'sum' or 'none', got 'avg'"),
     (lambda: losses.pairwise_scores(LAW, "max"), "'mean', 'geometric' or 'minimum', got 'max'"),
     (lambda: losses.gaussian_nll(LAW, NAN), "targets must be finite"),
     (lambda: losses.gaussian_nll(LAW, torch.zeros(2)), "targets must have the mean's shape"),
+    (lambda: losses.pnn_nll(Z[:, :1], Z[:, :1], torch.zeros(2)), "targets must have the mean's shape"),
     (lambda: losses.pnn_variance(Z, -1.0), "floor must be a number >= 0"),
     (lambda: losses.sdp_pnn(LAW, torch.ones(2, 3, 3)), "mean's shape"),
     (lambda: losses.sdp_pnn(FULL, Z - 1), "variance must be >= 0, smallest entry is -1"),
     (lambda: losses.sdp_pnn(FULL, Z.double()), "make them one"),
     (lambda: losses.pinball(Z, Z, 1.0), r"tau must lie in \(0, 1\), got 1.0"),
     (lambda: losses.sqr_input(Z, torch.full((3,), 0.5)), "tau must have shape"),
+    (lambda: losses.pinball(Z, torch.zeros(2), 0.5), "the prediction's shape"),
     (lambda: losses.pinball(Z, torch.zeros(2), 0.5), "the prediction's shape"),
     (lambda: losses.sqr_input(torch.zeros(3), 0.5), r"x must have shape \(B, d\)"),
     (lambda: losses.entropy(Z), "sum to 1"),
@@ -195,6 +201,7 @@ CASES = [
     (lambda: losses.OrthonormalCertificates.fit(torch.zeros(3), 1), "features must have shape"),
     (lambda: losses.OrthonormalCertificates.fit(Z, 1, penalty=0.0), "penalty must be positive"),
     (lambda: CERTIFICATES.score(torch.zeros(2, 4)), "features must have shape"),
+    (lambda: CERTIFICATES.score(torch.zeros(2, 4)), "features must have shape"),
     (lambda: CERTIFICATES.score(Z.double()), "the certificates torch.float32"),
 ]
 
@@ -204,3 +211,17 @@ def test_bad_input_is_refused_in_one_line(call, message):
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**31))
+def test_an_affine_map_adds_its_log_determinant(seed):
+    mean, covariance, targets = case(seed)
+    covariance = covariance + 0.1 * torch.eye(3)
+    matrix = case(seed + 1)[1][0] + torch.eye(3)
+    law = sr.Gaussian(mean, covariance)
+    image = matrix @ covariance @ matrix.mT
+    mapped = sr.Gaussian(mean @ matrix.mT + 1, (image + image.mT) / 2)
+    before = losses.gaussian_nll(law, targets, "none") + torch.linalg.slogdet(matrix).logabsdet
+    after = losses.gaussian_nll(mapped, targets @ matrix.mT + 1, "none")
+    assert torch.allclose(before, after, rtol=1e-6, atol=1e-6)

@@ -75,7 +75,9 @@ def test_point_masses_have_the_limit_and_finite_gradients(family, dtype):
     assert torch.allclose(probabilities, torch.tensor(expected, dtype=dtype), atol=1e-12)
     assert logs[0, 0, 1].item() == pytest.approx(0.0, abs=1e-12)
     assert logs[0, 1, 2].item() == pytest.approx(LOG_HALF, rel=1e-6)
-    assert -8e28 <= logs[0, 1, 0].item() < -300 if dtype == torch.float32 else logs[0, 1, 0].item() < -300
+    assert logs[0, 1, 0].item() < -300
+    if dtype == torch.float32:
+        assert logs[0, 1, 0].item() >= -8e28
     for label in range(3):
         location.grad = spread.grad = None
         loss = losses.pairwise_loss(law, torch.tensor([label]))
@@ -93,6 +95,18 @@ def test_a_saturated_loss_still_says_where_to_go(family):
     law = family(location, torch.zeros(1, 2))
     losses.pairwise_loss(law, torch.tensor([0])).backward()
     assert location.grad[0, 0] < 0 < location.grad[0, 1]
+
+
+def test_a_gradient_that_float32_cannot_hold_saturates_and_the_value_is_exact():
+    mean = rows(-1e-11, 0.0, dtype=torch.float32).requires_grad_()
+    variance = rows(1e-30, 0.0, dtype=torch.float32).requires_grad_()
+    loss = losses.pairwise_loss(sr.DiagonalGaussian(mean, variance), torch.tensor([0]))
+    loss.backward()
+    exact = [-x for x in gaussian_reference(mean[0, 0].item(), variance[0, 0].item())]
+    assert loss.item() == pytest.approx(exact[0], rel=1e-6)
+    assert mean.grad[0, 0].item() == pytest.approx(exact[1], rel=1e-6)
+    assert exact[2] < -1e37
+    assert variance.grad[0, 0].item() == pytest.approx(-(2.0**96), rel=1e-6)
 
 
 def test_a_difference_without_variance_counts_as_one_of_rounding_size():
@@ -151,7 +165,8 @@ def test_the_probabilities_of_a_pair_sum_to_one(law):
 @given(laws(), st.floats(-100, 100))
 def test_a_common_shift_changes_nothing(law, shift):
     moved = changed(law, location=lambda x: x + shift)
-    before, after = (losses.pairwise_log_probabilities(x) for x in (law, moved))
+    before = losses.pairwise_log_probabilities(law)
+    after = losses.pairwise_log_probabilities(moved)
     assert torch.allclose(before, after, rtol=1e-9, atol=1e-11)
 
 
@@ -159,7 +174,8 @@ def test_a_common_shift_changes_nothing(law, shift):
 def test_a_common_scale_changes_nothing(law, exponent):
     k = 2.0**exponent
     scaled = changed(law, lambda x: k * x, lambda x: k * x, lambda x: k * k * x)
-    before, after = (losses.pairwise_log_probabilities(x) for x in (law, scaled))
+    before = losses.pairwise_log_probabilities(law)
+    after = losses.pairwise_log_probabilities(scaled)
     assert torch.allclose(before, after, rtol=1e-13, atol=1e-15)
 
 
@@ -226,9 +242,14 @@ def test_the_minimum_ranks_the_class_first_that_beats_all_others(law):
 
 @given(laws())
 def test_two_classes_are_scored_by_their_probability(law):
-    two = changed(
-        law, lambda x: x[:, :2], lambda x: x[:, :2], lambda c: c[:, :2, :2] if c.ndim == 3 else c[:, :2]
-    )
+
+    def first_two(x):
+        return x[:, :2]
+
+    def covariance_of_first_two(covariance):
+        return covariance[:, :2, :2] if covariance.ndim == 3 else covariance[:, :2]
+
+    two = changed(law, first_two, first_two, covariance_of_first_two)
     p = losses.pairwise_probabilities(two)[0]
     for combine in ("mean", "geometric", "minimum"):
         assert losses.pairwise_scores(two, combine)[0].tolist() == pytest.approx(
@@ -266,3 +287,40 @@ def test_gradients_by_finite_differences(family):
     assert torch.autograd.gradcheck(lambda *p: losses.pairwise_log_probabilities(law(*p)), at)
     for combine in ("mean", "geometric", "minimum"):
         assert torch.autograd.gradcheck(lambda *p, c=combine: losses.pairwise_scores(law(*p), c), at)
+
+
+def test_the_covariance_of_two_scores_counts():
+    """The variance of the difference is 2 + 1 - 2 * 0.5 with it, and 2 + 1 without."""
+    covariance = torch.tensor([[[2.0, 0.5], [0.5, 1.0]]], dtype=torch.float64)
+    law = sr.Gaussian(rows(-1.0, 0.5), covariance)
+    log = losses.pairwise_log_probabilities(law)[0, 0, 1].item()
+    assert log == pytest.approx(gaussian_reference(-1.5, 2.0)[0], rel=1e-12)
+    independent = sr.DiagonalGaussian(law.mean, law.variance)
+    log = losses.pairwise_log_probabilities(independent)[0, 0, 1].item()
+    assert log == pytest.approx(gaussian_reference(-1.5, 3.0)[0], rel=1e-12)
+
+
+@given(laws())
+def test_a_probability_is_above_one_half_for_the_larger_location(law):
+    logs, location = losses.pairwise_log_probabilities(law), law.location
+    gap = location.unsqueeze(2) - location.unsqueeze(1)
+    assert ((logs > LOG_HALF + 1e-12) == (gap > 0))[gap.abs() > 1e-5].all()
+
+
+@given(laws(), st.floats(0.01, 10))
+def test_the_loss_falls_as_the_true_class_moves_up(law, step):
+    up = torch.zeros_like(law.location)
+    up[0, 0] = step
+    label = torch.tensor([0])
+    after = losses.pairwise_loss(changed(law, lambda x: x + up), label)
+    assert after < losses.pairwise_loss(law, label)
+
+
+def test_scores_of_certain_and_of_tied_classes():
+    certain = sr.DiagonalGaussian(rows(3.0, 2.0, 1.0), rows(0.0, 0.0, 0.0))
+    assert losses.pairwise_scores(certain)[0].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0])
+    for combine in ("geometric", "minimum"):
+        assert losses.pairwise_scores(certain, combine)[0].tolist() == pytest.approx([1.0, 0.0, 0.0])
+    tied = sr.Cauchy(rows(1.0, 1.0, 1.0), rows(1.0, 2.0, 3.0))
+    for combine in ("mean", "geometric", "minimum"):
+        assert losses.pairwise_scores(tied, combine)[0].tolist() == pytest.approx([1 / 3] * 3)

@@ -224,3 +224,29 @@ def test_sdp_adds_its_variance_to_that_of_a_pnn():
     marginal = losses.sdp_pnn(sr.propagate(mean_net, x, "marginal_sdp"), variance)
     assert isinstance(marginal, sr.DiagonalGaussian)
     assert torch.allclose(marginal.variance, law.variance, rtol=1e-12, atol=1e-14)
+
+
+def test_only_the_concentration_depends_on_the_variance():
+    mean = random(1, 4)
+    totals, entropies = [], []
+    for variance in (0.0, 0.1, 10.0, 1e6):
+        alpha = losses.dirichlet(sr.DiagonalGaussian(mean, torch.full_like(mean, variance)))
+        p = losses.dirichlet_probabilities(alpha)
+        assert torch.allclose(p, torch.softmax(mean, 1), rtol=1e-12, atol=1e-14)
+        totals.append(alpha.sum().item())
+        entropies.append(losses.entropy(p).item())
+    assert totals == sorted(totals, reverse=True)
+    assert totals[0] == pytest.approx(1 / (1e-4 + math.log1p(math.exp(-7))), rel=1e-12)
+    assert entropies == pytest.approx([losses.softmax_entropy(mean).item()] * 4, rel=1e-12)
+
+
+@pytest.mark.parametrize("tau", [0.025, 0.3, 0.975])
+def test_the_minimiser_of_the_pinball_loss_is_the_quantile(tau):
+    target = random(1001, seed=5)
+
+    def loss(prediction):
+        return losses.pinball(torch.full_like(target, prediction), target, tau).item()
+
+    found = optimize.minimize_scalar(loss, bounds=(-4, 4), method="bounded", options={"xatol": 1e-8})
+    below = (target <= found.x + 1e-6).double().mean().item()
+    assert below == pytest.approx(tau, abs=2 / 1001)

@@ -68,16 +68,16 @@ def by_hand(net, x):
     covariance = np.diag(x.variance[0].numpy())
     for module in net:
         if isinstance(module, nn.Linear):
-            weight, bias = (p.detach().numpy() for p in (module.weight, module.bias))
+            weight = module.weight.detach().numpy()
+            bias = module.bias.detach().numpy()
             regular, mean = weight @ regular + bias, weight @ mean + bias
             covariance = weight @ covariance @ weight.T
             continue
         sd = np.sqrt(np.diag(covariance))
         h, rho = regular / sd, (covariance / np.outer(sd, sd)).clip(-1, 1)
-        factors = [
-            [published(a, b, float(r)) for b, r in zip(h, row, strict=True)]
-            for a, row in zip(h, rho, strict=True)
-        ]
+        factors = np.empty_like(covariance)
+        for i, j in np.ndindex(factors.shape):
+            factors[i, j] = published(h[i], h[j], float(rho[i, j]))
         mean = mean * stats.norm.cdf(mean / sd) + sd * stats.norm.pdf(mean / sd)
         regular, covariance = np.maximum(regular, 0), factors * np.outer(sd, sd)
     return regular, mean, covariance
@@ -108,6 +108,28 @@ def test_residual_branches_keep_the_mean_of_the_regular_pass():
         return second(x + torch.relu(first(x)))
 
     x = diagonal(1, 3)
-    regular, both = (rule(spec).propagate(net, x) for spec in VARIANTS)
+    regular = rule("dvia:means=regular").propagate(net, x)
+    both = rule("dvia:means=regular_covariance").propagate(net, x)
     assert torch.allclose(regular.mean, net(x.mean))
     assert torch.allclose(regular.covariance, both.covariance)
+
+
+@pytest.mark.parametrize(("h", "error"), [(-2.0, -0.12), (-4.0, -0.82)])
+def test_the_variance_is_too_small_in_the_left_tail(h, error):
+    mean, covariance = law(h, h, 0.0)
+    _, predicted = dvia_relu(mean, covariance)
+    _, exact = activation("relu").mean_variance(mean, torch.ones_like(mean))
+    assert (predicted[0, 0, 0] / exact[0, 0] - 1).item() == pytest.approx(error, abs=0.005)
+
+
+@pytest.mark.parametrize("rho", [-1.0, -0.7, 0.0, 0.3, 1.0])
+def test_covariances_of_centred_inputs_are_exact(rho):
+    mean, covariance = law(0.0, 0.0, rho, 2.0, 0.5)
+    _, predicted = dvia_relu(mean, covariance)
+    _, exact = activation("relu").mean_covariance(mean, covariance)
+    torch.testing.assert_close(predicted, exact, rtol=1e-12, atol=1e-15)
+
+
+def test_uncorrelated_units_stay_uncorrelated():
+    _, covariance = dvia_relu(*law(0.3, -1.0, 0.0))
+    assert covariance[0, 0, 1] == 0

@@ -166,7 +166,7 @@ def test_rows_of_a_batch_and_batches_cut_by_memory_do_not_matter():
     assert cut.notes[0] == "covariances compressed to 20 columns"
 
 
-def test_what_does_not_fit_is_refused_with_what_would_help():
+def test_a_computation_beyond_the_memory_limit_is_refused_with_a_remedy():
     net, law = net_and_law("residual", batch=1)
     with pytest.raises(sr.CovarianceSizeError, match=r"'stem' in the net.*fewer columns") as error:
         low_rank(net, law, max_bytes=1000)
@@ -250,7 +250,7 @@ def hidden_law(function, units=32, at=0.0, columns=128):
 
 @pytest.mark.parametrize("at", [0.0, 1.0])
 @pytest.mark.parametrize("name", EVEN)
-def test_what_lies_beyond_the_first_order_is_told(name, at):
+def test_the_remainder_beyond_first_order_is_reported(name, at):
     function, most = EVEN[name]
     found, exact = hidden_law(function, at=at)
     missing = (found.covariance - exact.covariance).flatten(1).norm(dim=1)
@@ -264,7 +264,7 @@ def test_what_lies_beyond_the_first_order_is_told(name, at):
     assert [n.split(" at ")[0].split(" ", 1)[1] for n in found.notes] == ["with covariances of first order"]
 
 
-def test_of_many_units_what_lies_beyond_the_first_order_is_estimated():
+def test_the_remainder_beyond_first_order_is_estimated_for_many_units():
     found, exact = hidden_law(torch.abs, units=600, columns=1000)
     missing = (found.covariance - exact.covariance).flatten(1).norm(dim=1)
     share = missing / exact.covariance.flatten(1).norm(dim=1)
@@ -278,7 +278,7 @@ def test_nothing_lies_beyond_the_first_order_of_independent_units_or_affine_nets
 
 
 @pytest.mark.parametrize("variance", [1e-200, 1e-40, 1e40, 1e160])
-def test_what_lies_beyond_the_first_order_has_no_unit(variance):
+def test_the_remainder_beyond_first_order_has_no_unit(variance):
     net = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU()).double()
 
     def share(scale):

@@ -77,9 +77,18 @@ def test_scales_pass_linear_layers_or_are_refused(alpha, scale, rule, factor):
 
 
 RULES_SMALL_VARIANCES = [
-    *("sdp", "second_order", "unscented", "cubature", "divided_difference", "moment_matching"),
-    *("low_rank", "exact", "marginal_sdp", "marginal_moment_matching"),
-    *("control_variate:samples=64", "monte_carlo:samples=100,sampler=whitened"),
+    "sdp",
+    "second_order",
+    "unscented",
+    "cubature",
+    "divided_difference",
+    "moment_matching",
+    "low_rank",
+    "exact",
+    "marginal_sdp",
+    "marginal_moment_matching",
+    "control_variate:samples=64",
+    "monte_carlo:samples=100,sampler=whitened",
 ]
 
 
@@ -128,3 +137,24 @@ def test_constant_units_and_dead_units_are_not_noted(rule):
     law = sr.propagate(net, x, rule)
     assert not law.notes
     assert law.variance[0, 0] == 0 < law.variance[0, 1]
+
+
+@pytest.mark.parametrize("rule", ["sdp", "second_order"])
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_a_net_without_inputs_gives_its_constant(rule, outputs):
+    bias = torch.arange(float(outputs))
+
+    def net(x):
+        return x @ torch.zeros(0, outputs) + bias
+
+    y = sr.propagate(net, law(0), rule)
+    assert torch.equal(y.mean, bias.expand(2, -1))
+    assert not y.covariance.any()
+
+
+@pytest.mark.filterwarnings("ignore")  # quantize_dynamic is deprecated
+def test_quantised_layers_are_named():
+    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    quantised = torch.ao.quantization.quantize_dynamic(net, {nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(sr.UnsupportedError, match="linear_dynamic"):
+        sr.propagate(quantised, law(), "moment_matching")

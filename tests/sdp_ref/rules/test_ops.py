@@ -240,8 +240,17 @@ OPS = LINEARISED | SOFTMAX | NORMS | PRODUCTS | MAXIMA | LENGTHS
 @pytest.mark.parametrize(
     "name",
     [
-        *(*LINEARISED, *SOFTMAX, *NORMS, "length", "length over all", "maximum", "maximum that is broadcast"),
-        *("maximum of one value", "two values", "a square", "matrices"),
+        *LINEARISED,
+        *SOFTMAX,
+        *NORMS,
+        "length",
+        "length over all",
+        "maximum",
+        "maximum that is broadcast",
+        "maximum of one value",
+        "two values",
+        "a square",
+        "matrices",
     ],
 )
 def test_marginal_sdp_takes_each_component_by_its_row_of_the_jacobian(name):

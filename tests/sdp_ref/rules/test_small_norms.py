@@ -25,13 +25,13 @@ def moments(function, mean, deviation, breaks=()):
     nodes, weights = np.polynomial.legendre.leggauss(40)
     half = np.diff(edges)[:, None] / 2
     t = edges[:-1, None] + half * (nodes + 1)
-    density = (
-        half * weights * np.exp(-(((t - mean) / deviation) ** 2) / 2) / deviation / math.sqrt(2 * math.pi)
-    )
-    at_mean = function(mean)
-    difference = function(t) - at_mean
-    shift = (density * difference).sum()
-    return at_mean + shift, (density * (difference - shift) ** 2).sum()
+    z = (t - mean) / deviation
+    density = np.exp(-(z**2) / 2) / (deviation * math.sqrt(2 * math.pi))
+    shares = half * weights * density
+    # differences from the value at the mean, so that small variances do not cancel
+    difference = function(t) - function(mean)
+    shift = (shares * difference).sum()
+    return function(mean) + shift, (shares * (difference - shift) ** 2).sum()
 
 
 def direction(eps):
@@ -99,7 +99,8 @@ def test_other_norms_over_few_components(rule, sigma, name):
     for group in groups:
         weights = torch.zeros(len(covariance)).double()
         weights[list(group)] = torch.tensor([0.5, -0.5] if len(group) == 2 else [1.0]).double()
-        number, deviation = float(weights @ mean.flatten()), float(weights @ covariance @ weights) ** 0.5
+        number = float(weights @ mean.flatten())
+        deviation = float(weights @ covariance @ weights) ** 0.5
         expected, variance = moments(direction(eps), number, deviation, steps(eps))
         signs = np.array([1.0, -1.0])[: len(group)]
         assert y.mean.flatten()[list(group)].tolist() == pytest.approx(signs * expected, abs=1e-8)
@@ -120,7 +121,8 @@ def test_softmax_of_two_classes_is_a_sigmoid(rule, sigma):
         weights = torch.zeros(2, 3).double()
         weights[:, k] = torch.tensor([1.0, -1.0])
         flat = weights.flatten()
-        number, deviation = float(flat @ mean.flatten()), float(flat @ x.covariance[0] @ flat) ** 0.5
+        number = float(flat @ mean.flatten())
+        deviation = float(flat @ x.covariance[0] @ flat) ** 0.5
         expected, variance = moments(lambda t: 1 / (1 + np.exp(-t)), number, deviation)
         assert y.mean[0, :, k].tolist() == pytest.approx([expected, 1 - expected], abs=1e-10)
         assert y.variance[0, :, k].tolist() == pytest.approx([variance] * 2, rel=1e-8)

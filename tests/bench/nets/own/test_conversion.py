@@ -289,7 +289,8 @@ def test_a_cast_between_floats_is_omitted_so_that_the_net_runs_in_float64(kind):
     net = program(nodes, (4,), tensors).load(None, notes).double()
     assert len(notes) == (kind == "FLOAT16")
     x = torch.from_numpy(numbers(5, 4)).double()
-    w, v = (torch.from_numpy(tensors[name]).double() for name in "wv")
+    w = torch.from_numpy(tensors["w"]).double()
+    v = torch.from_numpy(tensors["v"]).double()
     assert torch.allclose(net(x), (x @ w).clamp(min=0) @ v, atol=1e-12)
 
 

@@ -156,7 +156,7 @@ def test_images_in_and_out_are_flattened_at_the_end(file, tmp_path):
     assert net.architecture.outputs == 2 * 4 * 4
 
 
-def test_what_is_done_to_a_net_is_said(file, inputs):
+def test_changes_to_a_net_are_reported(file, inputs):
     assert own.find(f"{file}:build", inputs).notes == (
         "Dropout came in training mode; the net is taken in evaluation mode",
     )
@@ -230,7 +230,7 @@ def test_weights_are_captured_once(file, inputs):
         ("1", "names no net"),
     ],
 )
-def test_what_is_no_net_gets_one_line(file, inputs, attribute, message):
+def test_an_invalid_net_is_refused_in_one_line(file, inputs, attribute, message):
     with pytest.raises(UserError, match=message) as caught:
         own.find(f"{file}:{attribute}", inputs)
     assert "\n" not in str(caught.value)
@@ -240,9 +240,11 @@ def test_what_is_no_net_gets_one_line(file, inputs, attribute, message):
     ("array", "message"),
     [
         (np.zeros(5), r"\(B, \*event\), B >= 1, got \(5,\); one input of n numbers is x\[None\]"),
+        (np.zeros((0, 5)), "B >= 1"),
         (np.full((2, 5), np.nan), "input 0 .* not finite"),
         (np.array([[1.0], [1e300]]), "input 1 .* not finite in float32"),
         (np.array([["a"]]), "real numbers, got <U1"),
+        (np.array([[1j]]), "real numbers"),
         (np.array([[1]]), r"whole numbers \(int64\).* give the embeddings"),
         (np.array([[None]], dtype=object), "pickles are not read"),
         (np.arange(101.0)[:, None], "101 inputs.*--rows N"),
@@ -258,7 +260,7 @@ def test_inputs_that_cannot_be_taken(tmp_path, array, message):
         own_inputs.read_inputs(path)
 
 
-def test_what_is_done_to_inputs_is_said(tmp_path):
+def test_changes_to_inputs_are_reported(tmp_path):
     path = saved(tmp_path, np.array([[1.0, 2], [3, 4], [1, 2], [5, 6]]))
     values, _, notes = own_inputs.read_inputs(path, 3)
     assert values.tolist() == [[1, 2], [3, 4], [1, 2]]  # rows keep their numbers
@@ -354,11 +356,33 @@ def test_workers_run_it_without_the_file_and_a_second_run_has_nothing_to_do(file
     assert set(unsupported["rule"]) == {"dvia"}
     assert unsupported["reason"].str.startswith("rule 'dvia' does not support").all()
     assert set(frame.metric) == {
-        *("tv_headline", "tv_paper", "w1", "std_ratio", "tails"),
-        *("bures", "gaussian_kl", "min_eigenvalue", "operations"),
+        "tv_headline",
+        "tv_paper",
+        "w1",
+        "std_ratio",
+        "tails",
+        "bures",
+        "gaussian_kl",
+        "min_eigenvalue",
+        "operations",
     }
     assert frame.accuracy.isna().all()
     assert nets(stored, [stored.run()])["accuracy"].isna().all()
     assert set(frame.recipe) == {"yours, on x.npy"}
     exact = frame[(frame.rule == "oracle_again") & (frame.metric == "tv_headline")]
     assert (exact.value < exact.floor95 + 0.03).all()
+
+
+@pytest.mark.parametrize(
+    ("outputs", "measured", "absent"),
+    [
+        (1, {"tv_headline", "tv_paper", "w1"}, {"tv_class"}),
+        (4, {"tv_principal", "tv_class", "w1"}, {"tv_headline", "tv_paper"}),
+        (10, {"tv_principal", "tv_margin", "tv_pairs", "w1_sliced", "std_ratio"}, {"tv_headline", "w1"}),
+        (1000, {"tv_class", "energy"}, {"tv_principal", "bures", "std_ratio", "tv_pairs"}),
+    ],
+)
+def test_metrics_of_a_net_depend_on_its_number_of_outputs(outputs, measured, absent):
+    names = set(own_net.measures_for(outputs)[0])
+    assert measured <= names
+    assert not absent & names

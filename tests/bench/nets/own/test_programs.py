@@ -1,6 +1,7 @@
 import io
 import sys
 import warnings
+import zipfile
 from collections import namedtuple
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def test_a_file_gives_the_laws_of_its_module_under_rules_of_every_kind(files):
     assert torch.allclose(made(net.inputs), plain(net.inputs), atol=1e-6)
     x = sr.DiagonalGaussian(net.inputs.double(), 0.25 * torch.ones(3, 4, dtype=torch.float64))
     for rule in ("sdp", "marginal_sdp", "moment_matching", "unscented", "dvia"):
-        law, right = (sr.propagate(each.double(), x, rule) for each in (made, plain))
+        law = sr.propagate(made.double(), x, rule)
+        right = sr.propagate(plain.double(), x, rule)
         assert torch.allclose(law.mean, right.mean, atol=1e-9), rule
         assert torch.allclose(law.variance, right.variance, atol=1e-9), rule
 
@@ -79,7 +81,8 @@ def test_casts_of_an_exported_net_do_not_prevent_float64(tmp_path):
     plain = nn.Sequential(made.first, nn.ReLU(), made.second).double()
     x = sr.DiagonalGaussian(torch.from_numpy(X).double(), 0.25 * torch.ones(3, 4, dtype=torch.float64))
     for rule in ("sdp", "moment_matching", "unscented"):
-        law, right = (sr.propagate(module, x, rule) for module in (net, plain))
+        law = sr.propagate(net, x, rule)
+        right = sr.propagate(plain, x, rule)
         assert law.mean.dtype == torch.float64
         assert torch.allclose(law.mean, right.mean, atol=1e-9), rule
         assert torch.allclose(law.variance, right.variance, atol=1e-9), rule
@@ -218,6 +221,7 @@ def test_what_is_looked_at_is_part_of_what_a_net_is(two):
         ("Two", "x.npy", "nothing", "logits", "unexpected keyword argument 'nothing'"),
         ("Two", "x.npy", "1", "logits", "there is no input '1' in .* which holds 0; .*numpy.savez"),
         ("Two", "named.npz", None, "logits", r"several inputs \(inputs_embeds, mask\): --net-input"),
+        ("Two", "named.npz", "ids", "logits", "no input 'ids' .* holds inputs_embeds, mask"),
         ("Two", "named.npz", "mask", "logits", "must be real numbers, got bool"),
         ("Two", "other.npz", "inputs_embeds", "logits", "'mask' .* is not the same for all examples"),
         ("Two", "odd.npz", None, None, "'a b' in .* is no name of an input"),
@@ -259,7 +263,8 @@ def test_an_onnx_model_gives_the_laws_of_its_module(no_torchvision):
     program = Program("net.onnx", linear_onnx("batch"))
     x = sr.DiagonalGaussian(torch.from_numpy(X), 0.25 * torch.ones(3, 4))
     for rule in ("sdp", "marginal_sdp", "moment_matching"):
-        law, right = (sr.propagate(each, x, rule) for each in (program.load().eval(), module()))
+        law = sr.propagate(program.load().eval(), x, rule)
+        right = sr.propagate(module(), x, rule)
         assert torch.allclose(law.mean, right.mean, atol=1e-5)
         assert torch.allclose(law.variance, right.variance, atol=1e-5)
 
@@ -287,7 +292,18 @@ def test_onnx_weights_in_another_file_are_refused(no_torchvision, place):
         Program("net.onnx", model.SerializeToString()).load()
 
 
-def test_onnx_without_its_extra_says_which(monkeypatch):
+def test_onnx_without_its_extra_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(UserError, match=r"needs the extra onnx: pip install 'sdp-bench\[onnx\]'"):
         Program(str(Path("net.onnx")), b"any").load()
+
+
+def test_a_damaged_program_prints_nothing(files, capfd):
+    """torch logs a traceback of the error that it then raises."""
+    damaged = io.BytesIO()
+    with zipfile.ZipFile(files / "net.pt2") as archive, zipfile.ZipFile(damaged, "w") as copy:
+        for name in archive.namelist():
+            copy.writestr(name, archive.read(name).replace(b"torch.ops.aten.", b"torch.ops.atex."))
+    with pytest.raises(UserError, match=r"^cannot read net\.pt2: [^\n]*$"):
+        Program("net.pt2", damaged.getvalue()).load()
+    assert capfd.readouterr() == ("", "")

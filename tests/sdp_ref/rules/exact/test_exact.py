@@ -177,8 +177,9 @@ def test_regions_and_masses_of_two_inputs_are_those_of_a_grid(widths):
     assert len(set(zip(which.tolist(), regions.tolist(), strict=True))) == len(names)  # one to one
     # A corner of a region that the ball hardly reaches may be between the points of the grid.
     assert len(names) <= law.counts[0] <= len(names) + 3
-    density = np.exp(-np.square(grid.numpy()).sum(1) / 2) / (2 * np.pi) * float(line[1] - line[0]) ** 2
-    inside = np.bincount(regions, density, len(pieces.weights))
+    density = np.exp(-np.square(grid.numpy()).sum(1) / 2) / (2 * np.pi)
+    area = float(line[1] - line[0]) ** 2
+    inside = np.bincount(regions, density * area, len(pieces.weights))
     assert bool((pieces.weights >= inside - 1e-4).all())  # they go on beyond the ball
     assert pieces.weights.sum() == pytest.approx(1, abs=1e-12)
     assert inside.sum() == pytest.approx(0.99, abs=1e-3)
@@ -187,8 +188,9 @@ def test_regions_and_masses_of_two_inputs_are_those_of_a_grid(widths):
 def test_what_is_missing_does_no_more_than_the_bounds():
     net, x = mlp(3, 10, 10, 2), diagonal(1, 3)
     rough, fine = exact(net, x, mass=0.8), exact(net, x, mass=1 - 1e-7)
-    apart = (rough.push()(draws := within(1 - 1e-7, 3)) - fine.push()(draws)).abs().amax(1) > 1e-9
-    assert 0 < apart.double().mean() < 0.2
+    draws = within(1 - 1e-7, 3)
+    differs = (rough.push()(draws) - fine.push()(draws)).abs().amax(1) > 1e-9
+    assert 0 < differs.double().mean() < 0.2
     assert rough.counts < fine.counts
     error = float((rough.mean - fine.mean).norm())
     assert 1e-5 < error < float(rough.mean_bound)
@@ -214,7 +216,7 @@ def test_a_point_is_mapped_by_the_net():
     assert torch.equal(law.sample(5), law.mean.expand(5, 1, 3))
 
 
-def test_a_law_travels_and_keeps_what_it_is():
+def test_a_law_keeps_its_family_when_it_is_moved():
     law = exact(mlp(2, 9, 2), diagonal(1, 2))
     assert isinstance(law, PiecewiseGaussian)
     other = pickle.loads(pickle.dumps(law)).to(torch.float32)
@@ -254,7 +256,7 @@ def test_what_it_cannot_do_is_refused_by_name(net, x, message):
 
 @pytest.mark.parametrize("layer", [0, 2])
 @pytest.mark.parametrize("weight", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_told(layer, weight):
+def test_weights_that_are_not_finite_are_refused(layer, weight):
     net = mlp(2, 5, 2)
     net[layer].weight.data[0, 0] = weight
     with pytest.raises(ValueError, match="values that are not finite"):
@@ -286,7 +288,12 @@ def cut(cells, *planes):
     """All cells on either side of all planes, which need not be normalised."""
     for plane in planes:
         plane = np.asarray(plane, dtype=float) / np.linalg.norm(plane[:-1])
-        cells = [part for cell in cells for part in (cell.cut(plane) or (cell, None))[:2] if part is not None]
+        parts = []
+        for cell in cells:
+            above, below = (cell.cut(plane) or (cell, None))[:2]
+            parts.append(above)
+            parts.append(below)
+        cells = [part for part in parts if part is not None]
     return cells
 
 
@@ -322,10 +329,16 @@ def test_cells_between_hyperplanes_are_as_many_as_schlaefli_says_and_hold_all_ma
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_moments_of_a_box_are_those_of_truncated_normals(n):
-    low, high = np.array([-0.5, 1.0, -2.0, 0.2])[:n], np.array([0.7, 1.5, 0.1, 2.0])[:n]
-    planes = [[*row, -value] for row, value in zip([*np.eye(n), *np.eye(n)], [*low, *high], strict=True)]
-    cells = cut([Cell.box(n, FAR)], *planes)
-    inner = next(c for c in cells if (c.vertices > low - 1e-9).all() and (c.vertices < high + 1e-9).all())
+    low = np.array([-0.5, 1.0, -2.0, 0.2])[:n]
+    high = np.array([0.7, 1.5, 0.1, 2.0])[:n]
+    lower = np.column_stack([np.eye(n), -low])
+    upper = np.column_stack([np.eye(n), -high])
+    cells = cut([Cell.box(n, FAR)], *lower, *upper)
+
+    def is_inside(cell):
+        return (cell.vertices > low - 1e-9).all() and (cell.vertices < high + 1e-9).all()
+
+    inner = next(cell for cell in cells if is_inside(cell))
     got = moments([inner], 1e-7)[0]
     mass = np.prod(stats.norm.cdf(high) - stats.norm.cdf(low))
     mean, var = stats.truncnorm.stats(low, high)
@@ -339,6 +352,39 @@ def test_moments_of_a_box_are_those_of_truncated_normals(n):
 def test_a_far_and_narrow_polytope_keeps_its_digits():
     """Where abs(z) is at least 4: a hundred-thousandth of the mass."""
     cells = cut([Cell.box(2, 9.0)], [1.0, 0.0, -4.0], [0.0, 1.0, -0.1], [0.0, 1.0, -0.2])
-    strip = next(c for c in cells if c.vertices[:, 0].min() > 3.9 and 0.12 < c.vertices[:, 1].mean() < 0.18)
+
+    def is_in_strip(cell):
+        first, second = cell.vertices.T
+        return first.min() > 3.9 and 0.12 < second.mean() < 0.18
+
+    strip = next(cell for cell in cells if is_in_strip(cell))
     want = integrate.quad(stats.norm.pdf, 0.1, 0.2)[0] * stats.norm.sf(4)
     assert moments([strip], 1e-9)[0, 2, 2] == pytest.approx(want, rel=1e-4)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_the_surface_of_a_polytope_is_closed(n):
+    """The areas of the facets times their normals add up to zero (Minkowski)."""
+    cell = cut([Cell.box(n, 1.0)], *random_planes(n, 4, 1))[0]
+    simplices, facet = cell.surface()
+    corners = cell.vertices[simplices]
+    sides = corners[:, 1:] - corners[:, :1]
+    areas = np.sqrt(np.linalg.det(sides @ sides.transpose(0, 2, 1)))
+    normals = cell.planes[facet]
+    distances = np.einsum("sij,sj->si", corners, normals[:, :n]) + normals[:, n:]
+    assert np.abs(distances).max() < 1e-9
+    np.testing.assert_allclose((areas[:, None] * normals[:, :n]).sum(0), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("rho", [-0.95, 0.0, 0.6])
+def test_the_mass_of_a_wedge_is_sheppards(rho):
+    """P(X > 0, Y > 0) = 1 / 4 + arcsin(rho) / (2 pi)."""
+    first = np.array([1.0, 0.0])
+    second = np.array([rho, math.sqrt(1 - rho**2)])
+    cells = cut([Cell.box(2, 8.0)], [*first, 0.0], [*second, 0.0])
+
+    def is_positive(cell):
+        return (cell.vertices @ first).min() > -1e-9 and (cell.vertices @ second).min() > -1e-9
+
+    (wedge,) = (cell for cell in cells if is_positive(cell))
+    assert moments([wedge], 1e-6)[0, 2, 2] == pytest.approx(0.25 + math.asin(rho) / (2 * math.pi), abs=1e-7)

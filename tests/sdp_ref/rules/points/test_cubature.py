@@ -26,7 +26,9 @@ def moment(powers):
 @pytest.mark.parametrize("dimension", [1, 2, 3, 5])
 @pytest.mark.parametrize(("scheme", "degree"), SPECS)
 def test_polynomials_up_to_the_degree_are_exact(scheme, degree, dimension):
-    points, weights = (each.numpy() for each in cubature(scheme, degree).points(dimension))
+    points, weights = cubature(scheme, degree).points(dimension)
+    points = points.numpy()
+    weights = weights.numpy()
     assert weights.sum() == pytest.approx(1, abs=1e-12)
     for powers in itertools.combinations_with_replacement(range(degree + 1), dimension):
         if sum(powers) <= degree:
@@ -38,7 +40,9 @@ def test_polynomials_up_to_the_degree_are_exact(scheme, degree, dimension):
 @pytest.mark.parametrize(("scheme", "degree"), [case for case in SPECS if case[1] > 1])
 def test_no_degree_more_is_exact(scheme, degree):
     """Or the degree would promise too little: E of x^(degree + 1) is missed."""
-    points, weights = (each.numpy() for each in cubature(scheme, degree).points(2))
+    points, weights = cubature(scheme, degree).points(2)
+    points = points.numpy()
+    weights = weights.numpy()
     assert weights @ points[:, 0] ** (degree + 1) != pytest.approx(moment([degree + 1]), rel=1e-3)
 
 
@@ -84,9 +88,8 @@ def test_the_variance_of_a_square_is_exact():
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, nn.Tanh])
 def test_moments_differ_from_the_exact_ones_by_less_than_a_kink_does(activation):
-    points, exact = (
-        sr.propagate(activation(), X, rule) for rule in ("marginal_sigma_points", "marginal_moment_matching")
-    )
+    points = sr.propagate(activation(), X, "marginal_sigma_points")
+    exact = sr.propagate(activation(), X, "marginal_moment_matching")
     assert ((points.mean - exact.mean).abs() <= 0.111 * X.variance.sqrt()).all()
     assert ((points.variance - exact.variance).abs() <= 0.101 * X.variance).all()
 
@@ -97,3 +100,17 @@ def test_small_variances_in_float32_follow_the_derivative(variance):
     law = sr.propagate(nn.Tanh(), x, "marginal_sigma_points")
     expected = (1 - x.mean.double().tanh() ** 2) ** 2 * x.variance.double()
     torch.testing.assert_close(law.variance.double(), expected, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "degree", "dimension", "count"),
+    [
+        ("spherical", 3, 7, 14),
+        ("spherical", 5, 7, 99),
+        ("tensor", 5, 4, 81),
+        ("sparse", 3, 7, 15),
+        ("sparse", 7, 1, 4),
+    ],
+)
+def test_the_number_of_points(scheme, degree, dimension, count):
+    assert len(cubature(scheme, degree).points(dimension)[1]) == count

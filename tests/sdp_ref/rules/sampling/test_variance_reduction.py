@@ -66,10 +66,9 @@ def test_little_noise_leaves_little_to_sample(net, coefficient):
     shares = []
     for scale in (1.0, 0.1):
         x = sr.Gaussian(wide.mean, wide.covariance * scale**2)
-        plain, steady = (
-            estimates(rule, net, x, samples=32, **options)[0].std(0).norm()
-            for rule, options in (("monte_carlo", {}), ("control_variate", {"coefficient": coefficient}))
-        )
+        plain = estimates("monte_carlo", net, x, samples=32)[0].std(0).norm()
+        controlled = estimates("control_variate", net, x, samples=32, coefficient=coefficient)
+        steady = controlled[0].std(0).norm()
         shares.append(steady / plain)
     assert shares[1] < 0.15 * shares[0] < 0.15
 
@@ -101,12 +100,9 @@ def test_few_points_that_are_nearly_collinear_give_no_steep_slopes(sampler, inpu
     """The fewest samples that a regression takes give a smaller error than plain samples."""
     samples = (inputs + 2) * (2 if sampler == "antithetic" else 1)
     x = sr.DiagonalGaussian(torch.zeros(250, inputs).double(), torch.ones(250, inputs).double())
-    variances, plain = (
-        sr.propagate(
-            torch.relu, x, sr.rule(name, samples=samples, sampler=sampler, seed=(*range(250),))
-        ).variance
-        for name in ("control_variate", "monte_carlo")
-    )
+    options = {"samples": samples, "sampler": sampler, "seed": tuple(range(250))}
+    variances = sr.propagate(torch.relu, x, sr.rule("control_variate", **options)).variance
+    plain = sr.propagate(torch.relu, x, sr.rule("monte_carlo", **options)).variance
     truth = 0.5 - 0.5 / math.pi
     assert variances.max() < 7 * truth
     assert (variances - truth).square().mean() < 1.01 * (plain - truth).square().mean()
