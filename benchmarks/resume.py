@@ -3,7 +3,7 @@
     python benchmarks/resume.py --groups 2000
 
 A run of many small groups is planned, and the folder of results is left as a kill would leave it: most groups
-measured, the last ones in a file each. The run is then resumed with an executor that ends it at its first
+measured, the last ones in single files. The run is then resumed with an executor that ends it at its first
 group.
 """
 

@@ -164,10 +164,10 @@ def committed_results() -> Results:
 
 
 def results_of(stored: Stored, numbers: Sequence[str] = (), runtime: tuple[Row, ...] = ()) -> Results:
-    """Return what some runs asked for, with metadata of the newest of them.
+    """Return what some runs requested, with metadata of the newest of them.
 
     `numbers` are ids of runs or parts of them; by default the newest run of each folder. A measurement may
-    come from another run that measured the same cell. If runs ask for the same thing with different settings,
+    come from another run that measured the same cell. If runs request the same thing with different settings,
     the newest counts. The metadata `started`, `seconds` and `command` are those of all runs together.
     """
     chosen = {stored.run(number).id for number in numbers or map(stored.newest, stored.folders)}

@@ -104,7 +104,7 @@ class LawGroup(Group):
 
     @property
     def law(self) -> Law:
-        """Law of the inputs, float32, with one row for each."""
+        """Law of the inputs, float32, with a row for each input."""
         return self.noise.law(self.locations, self.sigma, [one.row for one in self.inputs])
 
     @property

@@ -187,7 +187,7 @@ def rows_of(
     rules: Sequence[str],
     plugins: Sequence[Plugin],
 ) -> pd.DataFrame:
-    """Return the rows of a plan that ask for all metrics of all rules on all units of some groups."""
+    """Return the rows of a plan with all metrics of all rules on all units of some groups."""
     from .versions import of_measurement
 
     units = pd.DataFrame([unit for group in groups for unit in group.units])

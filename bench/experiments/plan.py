@@ -1,4 +1,4 @@
-"""The plan of a run: one row for each measurement that its experiments ask for, and the groups of work."""
+"""The plan of a run: the measurements that its experiments request, and the groups of work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TRAITS = ["rule_label", "colour", "sampling", "marginal", "reference", "rank"]
 
 
 def plan_of(experiments: Sequence[Experiment], settings: Settings, nets: Sequence[Net]) -> Plan:
-    """Return the work of experiments; those that ask about the same law share its group.
+    """Return the work of experiments; those with the same law share its group.
 
     An experiment without its data is skipped if there is other work; otherwise a DataMissingError is raised.
     A UserError is raised if a setting is invalid or there is nothing to do.

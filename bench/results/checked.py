@@ -1,4 +1,4 @@
-"""What runs asked for and results lack."""
+"""Measurements that runs request and results lack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .folder import Stored, damaged_nets, read_plan
 
 
 def missing(stored: Stored) -> list[str]:
-    """Return a line for each damaged net, and for each finished run whose measurements are not all there."""
+    """Return a line for each damaged net, and for each finished run with missing measurements."""
     lines = [line for folder in stored.folders for line in damaged_nets(folder)]
     known = stored.measurements[CELL].astype(object).drop_duplicates().assign(is_known=True)
     for run in stored.runs.values():

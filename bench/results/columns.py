@@ -1,6 +1,6 @@
 """The one table: columns of plans and measurements, what a measurement can be, and the ranges of its numbers.
 
-A plan has a row for each unit, rule and metric that an experiment asks for. A measurement is such a row
+A plan has a row for each unit, rule and metric that an experiment requests. A measurement is such a row
 without experiment and group, with the numbers; it has a row for each component of the metric.
 """
 
@@ -268,7 +268,7 @@ def outcome(
 def measurements(plan: pd.DataFrame, outcomes: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return the measurements of rows of a plan; an impossible number is a failure of its metric.
 
-    Outcomes that the plan does not ask for are left out. A row without an outcome is undefined: some methods
+    Outcomes without a row of the plan are left out. A row without an outcome is undefined: some methods
     have no number for some metrics.
     """
     described = plan[[*SUBJECT, *ASKED]].drop_duplicates(CELL)

@@ -1,7 +1,7 @@
 """Results as a folder that every data tool reads, and into which several processes may write at once.
 
     runs/<start>-<4 hex digits>/run.json        command, settings, environment, start, end
-    runs/<start>-<4 hex digits>/plan.parquet    what the run asks for
+    runs/<start>-<4 hex digits>/plan.parquet    what the run requests
     measured/<group or run>-<sha256, 16 digits>.parquet    the measurements of a group, or of many of a run
     nets/<digest>-<sha256, 16 digits>.safetensors   weights of nets
 
@@ -55,7 +55,7 @@ LAST_DATABASE = "0.32"
 
 _NAME = re.compile(r"[\w.-]+-([0-9a-f]{16})\.(parquet|safetensors)")
 _MANY = 100
-"""Files of groups that are joined while a run goes on: small files take milliseconds each to read."""
+"""Files of groups that are joined during a run: a small file takes milliseconds to read."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _write_description(run: Run) -> None:
 
 
 class Writer:
-    """Writes the measurements of a run: a file for each group, which become few while the run goes on."""
+    """Writes the measurements of a run: a file for each group, which are joined into few during the run."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -355,7 +355,7 @@ def net_of(folders: Iterable[Path], digest: str) -> bytes | None:
 
 
 def damaged_nets(folder: Path) -> list[str]:
-    """Return a line for each file of a net whose content is not what its name says."""
+    """Return a line for each file of a net with another content than its name says."""
     lines = []
     for path in sorted((folder / NETS).glob("[!.]*")):
         try:
@@ -568,7 +568,7 @@ def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _contradictions(newer: pd.DataFrame, older: pd.DataFrame) -> int:
-    """Return the number of cells whose older values differ from those that count."""
+    """Return the number of cells with older values that differ from those that count."""
     names = [*CELL, "component", "fingerprint"]
     newer, older = (rows[rows["status"] == "measured"] for rows in (newer, older))
     both = newer[[*names, *NUMBERS]].merge(older[[*names, *NUMBERS]], on=names, suffixes=("", "_older"))

@@ -1,4 +1,4 @@
-"""Plans joined with measurements: what runs asked for and found, as reports and users read it."""
+"""Plans joined with measurements: what runs requested and found, as reports and users read it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     """Return the measurements of the experiments of some runs, the oldest run first.
 
     There is one row for each measurement and experiment, in the order of experiment, depth, seed, sigma,
-    input, rule, metric and component. What several runs ask for, perhaps with other settings, counts once in
+    input, rule, metric and component. What several runs request, perhaps with other settings, counts once in
     an experiment, as the newest of them has it. `component` is empty, and not missing, if a metric has one
     number.
     """
@@ -75,9 +75,9 @@ def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _asked(measured: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
-    """Return the measured cells that runs ask for.
+    """Return the measured cells that runs request.
 
-    There is a row for each experiment and cell, with the last run that asks for it, counted from 1. Cells are
+    There is a row for each experiment and cell, with the last run that requests it, counted from 1. Cells are
     numbers as of :func:`cells`; experiments are numbered in the order of the runs.
     """
     plan = read_plans(runs, ["experiment", *CELL])
@@ -152,7 +152,7 @@ def rules(stored: Stored) -> dict[str, Traits]:
 
 
 def nets(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
-    """Return the nets that some runs measured on: one row for each."""
+    """Return the nets that some runs measured on, a row for each net."""
     names = ["network", "activation", "depth", "seed", "net", "accuracy", "recipe", "net_source"]
     digests = read_plans(runs, ["net"])["net"].dropna().unique()
     rows = stored.measurements.loc[stored.measurements["net"].isin(digests), names]
@@ -161,7 +161,7 @@ def nets(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def find(stored: Stored, prefix: str) -> pd.DataFrame:
-    """Return the measurements whose key (unit/rule/metric) has a prefix."""
+    """Return the measurements with a prefix of their key, unit/rule/metric."""
     measured = stored.measurements
     unit = prefix.partition("/")[0]
     column = measured["unit"].cat
@@ -199,7 +199,7 @@ def failures(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def _of_runs(stored: Stored, runs: Sequence[Run], *statuses: str) -> pd.DataFrame:
-    """Return measurements with some statuses that runs ask for, once for each cell."""
+    """Return measurements with some statuses that runs request, once for each cell."""
     rows = stored.measurements
     rows = rows[rows["status"].isin(statuses)].drop_duplicates(CELL)
     if rows.empty or not runs:

@@ -90,7 +90,7 @@ def results() -> None:
 def check(folder: Path) -> None:
     """Read every file in FOLDER, and compare its content with the digest in its name.
 
-    Finished runs whose measurements are not all there, and measurements of the same versions that contradict
+    Finished runs with missing measurements, and measurements of the same versions that contradict
     each other, are listed, too. The exit code is 3 if a file is damaged or a measurement is missing.
     """
     from sdp_bench.bench.results.checked import missing

@@ -89,7 +89,7 @@ def predicted(rule: Propagator, net: Net, x: Law) -> Law:
 
 
 def _check_net(net: Net, x: Law) -> None:
-    """Require a net whose parameters exist and have the dtype and device of the input law."""
+    """Require a net with existing parameters that have the dtype and device of the input law."""
     if not callable(net):
         raise ValueError(f"net must be a torch module or a function, got {type(net).__name__}")
     parameters = _parameters(net)

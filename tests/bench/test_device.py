@@ -30,8 +30,8 @@ NETS = Settings().but(depths=(1,), width=8, nets=1, inputs=1, sigmas=(0.3,), tra
 DRAWN = NETS.but(samples=4096, pilot_samples=4096, w1_points=100, certified_points=100)
 SMALL = DRAWN.but(cells=64, bins=4)
 PLAIN = frozenset({"iris", "ci"})
-"""Kinds of experiments with plain nets, whose samples are equal bit for bit; eigenvalues depend on the layout
-in memory. In others the CPU has kernels of its own, so a sample in a thousand may lie in another cell."""
+"""Kinds of experiments with plain nets: their samples are equal bit for bit; eigenvalues depend on the layout
+in memory. In others the CPU has other kernels, so a sample in a thousand may lie in another cell."""
 
 
 def image_plan(name, settings):

@@ -225,7 +225,7 @@ def columns_of(traits):
 
 
 def write_results(folder, rows, *, measured=None, nets=None, finished=True, **described):
-    """Write a run that asks for rows (a frame), has measured them or some others, and return its id."""
+    """Write a run that requests rows (a frame), has measured them or some others, and return its id."""
     rows = pd.DataFrame(rows)
     rows = rows.assign(**{name: value for name, value in DEFAULTS.items() if name not in rows})
     if "rule" in rows and "rule_label" not in rows:

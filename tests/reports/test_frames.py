@@ -20,7 +20,7 @@ EXPERIMENTS = ("iris-tv", "iris-std", "iris-oracle")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Results of two runs that ask for the same, in experiments that share measurements."""
+    """Results of two runs that request the same, in experiments that share measurements."""
     path = tmp_path_factory.mktemp("folder") / "results"
     small = "--preset smoke --depth 1 --nets 1 --inputs 1 --sigma 0.1,10 --samples 2048 --pilot-samples 1024"
     small += " --cells 16 --bins 3 --difference-bins 8 --jobs 1 --rules sdp,monte_carlo:samples=10"

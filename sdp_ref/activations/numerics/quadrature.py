@@ -288,7 +288,7 @@ def _integrated_slope(s: Tensor, edges: Tensor, slope: Tensor) -> Tensor:
 
     With the panels' integrals I_p by Gauss-Legendre and the antiderivative of the interpolating polynomial
     within a panel, a node right of 0 has the sum of I_q over the panels between 0 and its own, plus the
-    integral from the left edge of its own. A node left of 0 has minus the mirrored sum. Integrating
+    integral from the left edge of that panel. A node left of 0 has minus the mirrored sum. Integrating
     outwards matters: the derivative at one end may be larger by many orders of magnitude.
     """
     points = slope.shape[-1]

@@ -78,7 +78,7 @@ def plain(frame):
 
 @pytest.fixture(scope="module")
 def expected(stored):
-    """Plans and measurements joined by pandas, with the age of the run that asks."""
+    """Plans and measurements joined by pandas, with the age of the run that requests a row."""
     rows = plain(stored.measurements.loc[stored.measurements["status"] == "measured"])
     parts = []
     for age, run in enumerate(stored.runs.values()):

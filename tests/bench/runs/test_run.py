@@ -505,7 +505,7 @@ def test_shards_are_runs_and_joining_them_is_copying_files(tmp_path):
 
 
 def test_two_runs_at_once_share_a_folder(tmp_path):
-    """They measure the same, join their small files at their ends, and each finds what it asked for."""
+    """They measure the same, join their small files at their ends, and each run finds what it requested."""
     settings = TINY.but(rules=("sdp",))
     whole_run(tmp_path / "whole", settings)
     with ThreadPoolExecutor(2) as threads:
