@@ -125,10 +125,10 @@ class Scorecard:
 
     def _repr_html_(self) -> str:
         verdicts = ""
-        for verdict in self.verdicts:
-            lines = "".join(f"<li>{escape(line)}</li>" for line in verdict.lines)
-            summary = f"<summary>{escape(verdict.subject)}</summary>"
-            verdicts += f"<p><strong>{escape(verdict.last)}</strong></p>"
+        for assessment in self.verdicts:
+            lines = "".join(f"<li>{escape(line)}</li>" for line in assessment.lines)
+            summary = f"<summary>{escape(assessment.subject)}</summary>"
+            verdicts += f"<p><strong>{escape(assessment.last)}</strong></p>"
             verdicts += f"<details>{summary}<ul>{lines}</ul></details>"
         tables = "".join(f"<h4>{escape(title)}</h4>{table.to_html()}" for title, table in self._tables())
         return f"<div>{verdicts}{tables}<p>{len(self.results.frame)} measurements</p></div>"

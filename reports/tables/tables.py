@@ -358,7 +358,7 @@ def _usual(metric: Metric, floors: Iterable[float]) -> float:
     return float(metric.shown(np.array(statistics.median_low(known))))
 
 
-def told_apart(tables: Sequence[Table]) -> list[str]:
+def distinct_names(tables: Sequence[Table]) -> list[str]:
     """Return names of the tables' nets; equal ones are extended by network, experiment and metric."""
     names = [table.nets_label for table in tables]
     distinctions = (

@@ -67,7 +67,7 @@ def test_the_report_never_calls_a_sampling_plugin_the_best_that_does_not_sample(
     (row,) = results.tables[0].rows
     assert [row.ranked(sampling=own)[0].rule for own in (True, False)] == ["mine", "sdp"]
     (band,) = bands_of(choice(results.tabled, results.traits))
-    for answer in band.conditions[0].answers:
+    for answer in band.conditions[0].rankings:
         assert (answer.best.leader, answer.sampling, answer.deterministic.leader) == ("mine", True, "sdp")
 
 
@@ -83,7 +83,7 @@ def test_a_sampling_plugin_with_unknown_draws_is_not_ranked_where_no_spread_is_k
     results = stored(tmp_path, nets=1)
     assert {answer.rule for answer in recommendations(results.frame, results.traits, [])} == {"sdp"}
     (band,) = bands_of(choice(results.tabled, results.traits))
-    assert band.conditions[0].answers[-1].best.leader == "sdp"
+    assert band.conditions[0].rankings[-1].best.leader == "sdp"
 
 
 def test_label_colour_order_and_reference_are_those_stored(results):

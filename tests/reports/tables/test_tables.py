@@ -210,19 +210,19 @@ def test_the_best_coverage_is_the_nearest_to_what_the_exact_law_shows():
     assert cells["dvia"].indistinguishable == 0
 
 
-def test_nets_that_are_called_the_same_are_told_apart_and_others_keep_their_names():
+def test_nets_with_equal_names_get_distinct_ones_and_others_keep_theirs():
     frame = made_up.frame(depths=(1, 4), nets=1, inputs=1, rules=made_up.FEW, suites=("iris-tv",))
     deep = frame[frame["depth"] == 4]
     mixtures = deep.assign(experiment="iris-mixtures")
     wide = deep.assign(network="4-200-200-200-200-3")
     every = checked(pd.concat([frame, mixtures, wide], ignore_index=True))
     found = tables.headline(list(tables.tables(every, TRAITS)))
-    names = tables.told_apart(found)
+    names = tables.distinct_names(found)
     assert len(set(names)) == len(names) == 4
     assert "1 ReLU layer" in names
     assert "4 ReLU layers, 4-100-100-100-100-3, Beyond one Gaussian" in names
     assert "4 ReLU layers, 4-200-200-200-200-3" in names
-    assert tables.told_apart(found[:1]) == [found[0].nets_label]
+    assert tables.distinct_names(found[:1]) == [found[0].nets_label]
 
 
 RULES = {"sdp": [0.1, 0.2], "marginal_sdp": [0.8, 0.9], "oracle_again": [0.012, 0.013]}
