@@ -133,7 +133,7 @@ def _shared_cells(
     tables: dict[Convention, pd.DataFrame] = {}
     for (recipe, partition), rows in means.groupby(["recipe", "partition"], observed=True):
         tables[str(recipe), str(partition)] = rows.pivot(index="seed", columns=_CELL, values="value")
-    shared = set.intersection(*[set(table.columns) for table in tables.values()])
+    shared: set[Any] = set.intersection(*[set(table.columns) for table in tables.values()])
     cells: dict[_CellKey, Printed] = {}
     for key in sorted(shared):
         cell = printed(kind, KIND.activation, KIND.depth, *key)

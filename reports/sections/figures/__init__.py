@@ -153,7 +153,8 @@ def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
     if len(nets) < 2 or not rules:
         return None
     sigmas = sorted(cells["sigma"].unique())
-    names = [_row_label(net.activation, net.depth, net.distinction) for net in nets.itertuples()]
+    identities = zip(nets["activation"], nets["depth"], nets["distinction"], strict=True)
+    names = [_row_label(activation, depth, distinction) for activation, depth, distinction in identities]
     width = max(_COLUMN * len(sigmas), _TITLE_WIDTH)
     margin = _CHARACTER * max(map(len, names)) + 0.1  # for the names of the nets
     fitting = int((_PAGE_WIDTH - margin) / (width + _GAP))
