@@ -163,7 +163,7 @@ def _in_order(numbers: Iterable[Number], frame: pd.DataFrame) -> Iterator[NDArra
 
 
 def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int) -> int:
-    """Return the largest number of rows, from 1 to `MOST_ROWS`, with which all lists fit into `most_bytes`."""
+    """Return the largest number of rows, 1 to `MOST_ROWS`, with which all lists fit into `most_bytes`."""
     row_bytes = float(_ROW_BYTES)
     if len(frame):
         row_bytes += len(_KEY) - 1 + sum(frame[name].map(len).astype(int).mean() for name in _KEY)
