@@ -6,7 +6,7 @@ import functools
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,7 +38,7 @@ _WORST = math.log(100.0)
 
 
 @dataclass(frozen=True)
-class Use:
+class ScoredUse:
     """A use of predictions, judged by one of several metrics; `heavy` marks that for Cauchy noise."""
 
     name: str
@@ -58,7 +58,8 @@ class Use:
 
 
 USES = tuple(
-    Use(**use) for use in tomllib.loads((TEMPLATES / "leaderboard.toml").read_text(encoding="utf-8"))["uses"]
+    ScoredUse(**use)
+    for use in tomllib.loads((TEMPLATES / "leaderboard.toml").read_text(encoding="utf-8"))["uses"]
 )
 
 
@@ -100,21 +101,24 @@ def problems() -> pd.DataFrame:
 
 def read(paths: Sequence[Path]) -> list[Entry]:
     """Read entries from folders of results; identical measurements of a rule are read once."""
-    found: list[Entry] = []
+    every: list[Entry] = []
     for path in paths:
         stored = read_results(path)
         if stored.faults:
             raise UserError(stored.faults[0])
-        own = list(_entries(stored, path.resolve().name))
-        if not own:
+        entries = list(_entries(stored, path.resolve().name))
+        if not entries:
             raise UserError(f"{path} has no measurement of {NAME}: sdp-bench run {NAME} --rules RULE")
-        found += own
+        every += entries
     distinct: dict[tuple[str, str], Entry] = {}
-    for entry in found:
+    for entry in every:
         values = entry.frame[["unit", "metric_spec", "component", "value"]].to_csv(index=False)
         distinct.setdefault((entry.rule, values), entry)
     rules = [entry.rule for entry in distinct.values()]
-    names = [e.rule if rules.count(e.rule) == 1 else f"{e.rule} ({e.file})" for e in distinct.values()]
+    names = [
+        entry.rule if rules.count(entry.rule) == 1 else f"{entry.rule} ({entry.file})"
+        for entry in distinct.values()
+    ]
     return [
         replace(entry, name=name if names.count(name) == 1 else f"{name} {number}")
         for number, (name, entry) in enumerate(zip(names, distinct.values(), strict=True), 1)
@@ -135,14 +139,14 @@ def _entries(stored: Stored, file: str) -> Iterator[Entry]:
     frame = frame.sort_values(["unit", "metric_spec", "component"], ignore_index=True)
     traits = rules(stored)
     lines = [line for run in runs for line in run.left_out] + unsupported(stored, runs)
-    for rule, own in frame.groupby("rule", sort=True):
+    for rule, measurements in frame.groupby("rule", sort=True):
         name = str(rule)
         if traits[name].reference:
             continue
-        run = next(run for run in reversed(runs) if run.id in set(own["run"]))
+        run = next(run for run in reversed(runs) if run.id in set(measurements["run"]))
         left_out = tuple(dict.fromkeys(line.reason for line in lines if line.rule == name))
         plugin = plugin_of(name, Settings.from_dict(run.settings).plugins)
-        yield Entry(name, name, file, traits[name], own, run, left_out, plugin)
+        yield Entry(name, name, file, traits[name], measurements, run, left_out, plugin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,64 +172,107 @@ class Standing:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class LeaderboardTable:
     """Standings of one use, best first, and the cheapest of the rules tied with the best on all problems."""
 
-    use: Use
+    use: ScoredUse
     standings: tuple[Standing, ...]
     cheapest: Entry | None
 
 
-def table(entries: Sequence[Entry], use: Use) -> Table:
+def table(entries: Sequence[Entry], use: ScoredUse) -> LeaderboardTable:
     """Rank one entry or more for a use, by position, then by the number of solved problems."""
-    every = problems()
-    kind = every["metric_spec"].str.partition(":")[0].isin(use.metrics)
-    asked = every[kind & ((every["noise"] == CAUCHY.family) == use.heavy)]
-    frame = pd.concat([entry.frame.assign(rule=entry.name) for entry in entries])
-    frame = frame.merge(asked[["unit", "metric_spec"]], on=["unit", "metric_spec"])
-    scores, floors = frame["value"].to_numpy(float, copy=True), frame["floor"].to_numpy(float)
-    for name in frame["metric"].unique():
-        scored = (frame["metric"] == name).to_numpy()
-        scores[scored] = np.minimum(recorded_metric(name).score(scores[scored], floors[scored]), _WORST)
-    frame = frame.assign(value=scores)
-    # A measurement counts if it has every component that any entry has.
-    counts = frame.groupby(["rule", "unit"])["component"].size().unstack("unit", fill_value=0)
-    whole = counts == frame.groupby("unit")["component"].nunique()
-    solved = {str(rule): frozenset(own.index[own]) for rule, own in whole.iterrows() if own.any()}
-    traits = RuleTraits({entry.name: entry.traits for entry in entries})
-    rankings: dict[frozenset[str], tuple[Overall, Ranking]] = {}
-    for units in set(solved.values()):
-        rivals = [name for name, own in solved.items() if own >= units]
-        part = frame[frame["unit"].isin(units) & frame["rule"].isin(rivals)]
-        overall = Overall.measured(part, lambda _, values, __: values, traits, setting=(), least=1)
-        if overall is not None:
-            rankings[units] = overall, rank(overall, overall.rules)
-    standings = []
-    for entry in (entry for entry in entries if entry.name in solved):
-        units = solved[entry.name]
-        overall, ranking = rankings[units]
-        mean, half = overall.mean(entry.name), overall.half_width(entry.name)
-        low, high = map(use.shown, np.clip((mean - half, mean + half), 0.0, use.most).tolist())
-        own = frame[(frame["rule"] == entry.name) & frame["unit"].isin(units)]
-        settings = own.groupby("setting", sort=False)["value"].mean().map(use.shown)
-        standings.append(
-            Standing(
-                entry,
-                *(use.shown(mean), low, high),
-                settings={str(name): value for name, value in settings.items()},
-                measured=len(units),
-                of=asked["unit"].nunique(),
-                position=1 + sum(overall.mean(name) < mean for name in overall.rules),
-                among=len(overall.rules),
-                tied=entry.name in ranking.best,
-            )
-        )
+    of_use = _problems_of(use)
+    scores = _scores(entries, of_use)
+    solved = _solved(scores)
+    rankings = _rankings(scores, solved, RuleTraits({entry.name: entry.traits for entry in entries}))
+    count = of_use["unit"].nunique()
+    standings = [
+        _standing(entry, use, scores, solved[entry.name], rankings[solved[entry.name]], count)
+        for entry in entries
+        if entry.name in solved
+    ]
     standings.sort(key=lambda standing: (standing.position, -standing.measured, standing.value))
     cheapest = None
-    if everything := rankings.get(frozenset(asked["unit"])):
-        name = everything[1].cheapest({entry.name: seconds_of(entry.frame) for entry in entries})
+    of_all_problems = rankings.get(frozenset(of_use["unit"]))
+    if of_all_problems:
+        _, ranking = of_all_problems
+        name = ranking.cheapest({entry.name: seconds_of(entry.frame) for entry in entries})
         cheapest = next(entry for entry in entries if entry.name == name)
-    return Table(use, tuple(standings), cheapest)
+    return LeaderboardTable(use, tuple(standings), cheapest)
+
+
+def _problems_of(use: ScoredUse) -> pd.DataFrame:
+    every = problems()
+    of_metrics = every["metric_spec"].str.partition(":")[0].isin(use.metrics)
+    of_noise = (every["noise"] == CAUCHY.family) == use.heavy
+    return every[of_metrics & of_noise]
+
+
+def _scores(entries: Sequence[Entry], of_use: pd.DataFrame) -> pd.DataFrame:
+    """Return the measurements of some problems with scores as their values, and names of entries as rules."""
+    frame = pd.concat([entry.frame.assign(rule=entry.name) for entry in entries])
+    frame = frame.merge(of_use[["unit", "metric_spec"]], on=["unit", "metric_spec"])
+    scores = frame["value"].to_numpy(float, copy=True)
+    floors = frame["floor"].to_numpy(float)
+    for name in frame["metric"].unique():
+        of_metric = (frame["metric"] == name).to_numpy()
+        metric = recorded_metric(name)
+        scores[of_metric] = np.minimum(metric.score(scores[of_metric], floors[of_metric]), _WORST)
+    return frame.assign(value=scores)
+
+
+def _solved(scores: pd.DataFrame) -> dict[str, frozenset[str]]:
+    """Return the problems that entries solved: with every component that any entry has."""
+    counts = scores.groupby(["rule", "unit"])["component"].size().unstack("unit", fill_value=0)
+    whole = counts == scores.groupby("unit")["component"].nunique()
+    solved = {}
+    for name, is_whole in whole.iterrows():
+        if is_whole.any():
+            solved[str(name)] = frozenset(is_whole.index[is_whole])
+    return solved
+
+
+def _rankings(
+    scores: pd.DataFrame, solved: Mapping[str, frozenset[str]], traits: RuleTraits
+) -> dict[frozenset[str], tuple[Overall, Ranking]]:
+    """Rank entries on each set of problems that one of them solved, against all others that solved it too."""
+    rankings = {}
+    for units in set(solved.values()):
+        rivals = [name for name, problems_of_rival in solved.items() if problems_of_rival >= units]
+        rows = scores[scores["unit"].isin(units) & scores["rule"].isin(rivals)]
+        overall = Overall.measured(rows, lambda _, values, __: values, traits, setting=(), least=1)
+        if overall is not None:
+            rankings[units] = overall, rank(overall, overall.rules)
+    return rankings
+
+
+def _standing(
+    entry: Entry,
+    use: ScoredUse,
+    scores: pd.DataFrame,
+    units: frozenset[str],
+    ranked: tuple[Overall, Ranking],
+    count: int,
+) -> Standing:
+    """Return the position of an entry that solved `units` of `count` problems."""
+    overall, ranking = ranked
+    mean, half = overall.mean(entry.name), overall.half_width(entry.name)
+    low, high = np.clip((mean - half, mean + half), 0.0, use.most).tolist()
+    rows = scores[(scores["rule"] == entry.name) & scores["unit"].isin(units)]
+    settings = rows.groupby("setting", sort=False)["value"].mean().map(use.shown)
+    return Standing(
+        entry,
+        value=use.shown(mean),
+        low=use.shown(low),
+        high=use.shown(high),
+        settings={str(name): value for name, value in settings.items()},
+        measured=len(units),
+        of=count,
+        position=1 + sum(overall.mean(name) < mean for name in overall.rules),
+        among=len(overall.rules),
+        tied=entry.name in ranking.best,
+    )
 
 
 def seconds_of(frame: pd.DataFrame) -> float:
@@ -246,7 +293,8 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
     tables = [table(entries, use) for use in USES]
     first = tables[0]
     # In the order of the first use; entries without any of its problems come last.
-    ordered = list(dict.fromkeys((*(standing.entry for standing in first.standings), *entries)))
+    ranked = [standing.entry for standing in first.standings]
+    ordered = list(dict.fromkeys(ranked + entries))
     slugs: dict[Entry, str] = {}  # distinct names for files and links
     for entry in ordered:
         slug = re.sub(r"[^a-z0-9]+", "-", entry.name.lower()).strip("-")[:80] or "rule"
@@ -269,7 +317,7 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
         return write(folder / PAGE, rendered("leaderboard.html", RuleTraits(), variables))
 
 
-def badge(entry: Entry, first: Table) -> str:
+def badge(entry: Entry, first: LeaderboardTable) -> str:
     """Return the SVG badge for a rule's README: the problem set, and the rank by the whole distribution."""
     mine = next((standing for standing in first.standings if standing.entry is entry), None)
     if mine is None:

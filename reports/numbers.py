@@ -119,15 +119,7 @@ def sheets(
     """
     numbers = list(numbers)
     most = _rows_per_number([len(number.positions) for number in numbers], frame, most_bytes)
-    value, floor = (frame[name].to_numpy() for name in ("value", "floor"))
-    tops = []
-    for number in numbers:
-        rows, metric = number.positions, number.group.metric
-        if not number.ordered:
-            own = value[rows]
-            error = metric.score(own, floor[rows]) if metric.better else np.abs(own)
-            rows = rows[np.argsort(-error, kind="stable")]
-        tops.append(rows[:most])
+    tops = [rows[:most] for rows in _in_order(numbers, frame)]
     # Only the listed rows are decoded: as text all would take gigabytes.
     known = list(dict.fromkeys((*_SHOWN, *_VARIES)))
     listed = frame[known].iloc[np.concatenate(tops)] if tops else frame[known]
@@ -137,47 +129,69 @@ def sheets(
     pages: dict[Page, dict[Group, list[dict[str, Any]]]] = {}
     ends = np.cumsum([len(top) for top in tops])[:-1]
     columns = {str(name): np.split(listed[name].to_numpy(), ends) for name in listed}
-    for place, (number, top) in enumerate(zip(numbers, tops, strict=True)):
-        group, part = number.group, {name: parts[place] for name, parts in columns.items()}
-        html = "\n".join(_html(group.metric, part, number.varies if group in varying else None, drilled))
-        listing = {"anchor": number.anchor, "title": number.title, "mean": number.mean}
-        listing |= {"count": len(number.positions), "shown": len(top), "rows": html}
+    for index, (number, top) in enumerate(zip(numbers, tops, strict=True)):
+        group = number.group
+        rows = {name: values_by_number[index] for name, values_by_number in columns.items()}
+        lines = _html(group.metric, rows, number.varies if group in varying else None, drilled)
+        listing = {
+            "anchor": number.anchor,
+            "title": number.title,
+            "mean": number.mean,
+            "count": len(number.positions),
+            "shown": len(top),
+            "rows": "\n".join(lines),
+        }
         pages.setdefault(group.page, {}).setdefault(group, []).append(listing)
     for page, groups in pages.items():
-        cut = any(one["shown"] < one["count"] for listings in groups.values() for one in listings)
+        listings = [listing for listings_of_group in groups.values() for listing in listings_of_group]
+        cut = any(listing["shown"] < listing["count"] for listing in listings)
         parts = list(groups.items())
         yield {"page": page, "parts": parts, "varying": varying, "drilled": bool(drilled), "cut": cut}
 
 
+def _in_order(numbers: Iterable[Number], frame: pd.DataFrame) -> Iterator[NDArray[np.int32]]:
+    """Yield the rows of each number in the order of its list: by default, the largest errors first."""
+    value, floor = frame["value"].to_numpy(), frame["floor"].to_numpy()
+    for number in numbers:
+        rows, metric = number.positions, number.group.metric
+        if number.ordered:
+            yield rows
+            continue
+        values = value[rows]
+        errors = metric.score(values, floor[rows]) if metric.better else np.abs(values)
+        yield rows[np.argsort(-errors, kind="stable")]
+
+
 def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int) -> int:
-    row, every = float(_ROW_BYTES), np.array(counts)
+    """Return the largest number of rows, 1 to `MOST_ROWS`, with which all lists fit into `most_bytes`."""
+    row_bytes = float(_ROW_BYTES)
     if len(frame):
-        row += len(_KEY) - 1 + sum(frame[name].map(len).astype(int).mean() for name in _KEY)
-    sizes = {
-        n: _NUMBER_BYTES * len(every) + row * np.minimum(every, n).sum() for n in range(MOST_ROWS, 1, -1)
-    }
-    return next((rows for rows, size in sizes.items() if size <= most_bytes), 1)
+        row_bytes += len(_KEY) - 1 + sum(frame[name].map(len).astype(int).mean() for name in _KEY)
+    for most in range(MOST_ROWS, 1, -1):
+        rows = np.minimum(np.array(counts), most).sum()
+        if _NUMBER_BYTES * len(counts) + row_bytes * rows <= most_bytes:
+            return most
+    return 1
 
 
 def _html(
-    metric: Metric, own: Mapping[str, NDArray[Any]], varies: Sequence[str] | None, drilled: Mapping[str, str]
+    metric: Metric, rows: Mapping[str, NDArray[Any]], varies: Sequence[str] | None, drilled: Mapping[str, str]
 ) -> Iterator[str]:
-    value, floor = own["value"], own["floor"]
-    level = metric.indistinguishable(value, floor, own["floor95"]) & metric.has_floor
-    shown = (metric.shown(value), metric.shown(floor), level, metric.known_error(own["stderr"]))
-    columns = (own["seed"], own["input"], own["key"], *shown)
-    distinctions = [(name, own[name].tolist()) for name in varies or ()]
-    for place, (seed, input_, key, value_, floor_, level_, error) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
-    ):
-        words = (_VARIES[name](metric, values[place]) for name, values in distinctions)
-        cells = [
-            "–" if math.isnan(seed) else f"{seed:.0f}",
-            f"{input_:.0f}",
-            *([] if varies is None else [escape(", ".join(filter(None, words)))]),
-            labels.number(value_, metric.decimals) + (" ≈" if level_ else ""),
-            labels.number(floor_, metric.decimals) if metric.has_floor else "–",
-            labels.number(error),
+    indistinguishable = metric.indistinguishable(rows["value"], rows["floor"], rows["floor95"])
+    seeds, inputs, keys_ = rows["seed"].tolist(), rows["input"].tolist(), rows["key"].tolist()
+    values, floors = metric.shown(rows["value"]).tolist(), metric.shown(rows["floor"]).tolist()
+    is_level = (indistinguishable & metric.has_floor).tolist()
+    errors = metric.known_error(rows["stderr"]).tolist()
+    distinctions = {name: rows[name].tolist() for name in varies or ()}
+    for row, key in enumerate(keys_):
+        cells = ["–" if math.isnan(seeds[row]) else f"{seeds[row]:.0f}", f"{inputs[row]:.0f}"]
+        if varies is not None:
+            words = [_VARIES[name](metric, column[row]) for name, column in distinctions.items()]
+            cells.append(escape(", ".join(filter(None, words))))
+        cells += [
+            labels.number(values[row], metric.decimals) + (" ≈" if is_level[row] else ""),
+            labels.number(floors[row], metric.decimals) if metric.has_floor else "–",
+            labels.number(errors[row]),
         ]
         if drilled:
             cells.append(f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else "")

@@ -47,29 +47,30 @@ def cover(results: Results, table: str, links: Sequence[tuple[str, str]] = ()) -
     return {"title": results.title, "meta": meta, "table": table, "links": links}
 
 
-def places(parts: Sequence[Part]) -> dict[str, str]:
+def files_by_anchor(parts: Sequence[Part]) -> dict[str, str]:
+    """Return the file of the page that has each anchor."""
     return {anchor: part.page.file for part in parts for anchor in site.ANCHOR.findall(part.html)}
 
 
 def pages(parts: Sequence[Part], around: Mapping[str, Any]) -> dict[str, str]:
     """HTML texts by file; `around` is from :func:`cover`."""
-    where = places(parts)
+    files = files_by_anchor(parts)
     by_page: dict[SitePage, list[Part]] = {site.OVERVIEW: []}
     for part in sorted(parts, key=lambda part: part.order):
         by_page.setdefault(part.page, []).append(part)
     template = environment(RuleTraits()).get_template("page.html")
-    made = {}
-    for page, own in by_page.items():
-        made[page.file] = template.render(
+    texts = {}
+    for page, page_parts in by_page.items():
+        texts[page.file] = template.render(
             **around,
             shared="",
             page=page,
             menu=site.menu(by_page),
-            navigation=[entry for part in own for entry in part.navigation],
-            sections=[site.resolved(part.html, where, page.file) for part in own],
-            titled=sum(part.html.count("<h2") for part in own) == 1,
+            navigation=[entry for part in page_parts for entry in part.navigation],
+            sections=[site.resolved(part.html, files, page.file) for part in page_parts],
+            titled=sum(part.html.count("<h2") for part in page_parts) == 1,
         )
-    return made
+    return texts
 
 
 def single(parts: Sequence[Part], around: Mapping[str, Any]) -> str:
@@ -77,8 +78,8 @@ def single(parts: Sequence[Part], around: Mapping[str, Any]) -> str:
     ordered = sorted(parts, key=lambda part: (part.page, part.order))
     navigation = [entry for part in ordered for entry in part.navigation]
     sections = [site.alone(part.html) for part in ordered]
-    own = {"page": site.OVERVIEW, "menu": (), "navigation": navigation, "sections": sections}
-    return rendered("page.html", RuleTraits(), own | dict(around))
+    variables = {"page": site.OVERVIEW, "menu": (), "navigation": navigation, "sections": sections}
+    return rendered("page.html", RuleTraits(), variables | dict(around))
 
 
 def build(
@@ -103,8 +104,9 @@ def build(
             write(folder / PAGE, single(made, cover(results, "")))
         else:
             _write_folder(results, folder, made, numbers, files)
-    for line in (line for part in made for line in part.said):
-        say(line)
+    for part in made:
+        for line in part.said:
+            say(line)
     if alone and (old := pages_of(folder) - {PAGE}):
         count = plural(len(old), "page")
         say(f"{folder} still has {count} of an older report, to which this page does not lead")
@@ -119,10 +121,10 @@ def _write_folder(
     if not links and (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
         clear(inside(folder, COMMITTED))
     drilled = drilldown.current_pages(inside(folder, drilldown.FOLDER), results.frame)
-    drilled = {key: escape(f"../{drilldown.FOLDER}/{name}") for key, name in drilled.items()}
+    addresses = {key: escape(f"../{drilldown.FOLDER}/{name}") for key, name in drilled.items()}
     command = drilldown.command("KEY", results.database, folder) if results.database else ""
     table = write_table(results.frame, folder)
-    pages_of_lists = lists(results, numbers, places(made), table, drilled, command)
+    pages_of_lists = lists(results, numbers, files_by_anchor(made), table, addresses, command)
     write_pages(inside(folder, FOLDER), pages_of_lists)
     write_pages(folder, pages(made, cover(results, table, links)))
 
@@ -153,49 +155,55 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     for section, context in shown:
         template = templates.get_template(str(section.template))
         said = tuple(section.said(context))
-        for page, own in section.spread(context):
-            navigation = tuple(section.navigation(own))
-            made.append(Part(page, section.order, navigation, template.render(own), said))
-            said = ()
+        for page, variables in section.spread(context):
+            navigation = tuple(section.navigation(variables))
+            made.append(Part(page, section.order, navigation, template.render(variables), said))
+            said = ()  # printed once, although the section may have several pages
     files: dict[str, str] = {}
     if rulings:
         from .replication.page import shown as shown_rulings
 
-        ruled, files = shown_rulings(rulings, places(made))
+        ruled, files = shown_rulings(rulings, files_by_anchor(made))
         made.append(ruled)
     return made, list(numbers.values()), files
 
 
 def write_table(frame: pd.DataFrame, folder: Path) -> str:
     """Write all measurements: as CSV, or as Parquet if CSV would take most of the time; return the name."""
+    csv, parquet = TABLES
     name = table_of(frame)
-    (old,) = {*TABLES} - {name}
-    write(
-        folder / name,
-        as_csv(frame) if name == TABLES[0] else frame.to_parquet(compression="zstd", index=False),
-    )
-    remove(folder / old)  # of an older report
+    if name == csv:
+        write(folder / csv, as_csv(frame))
+        remove(folder / parquet)  # of an older report
+    else:
+        write(folder / parquet, frame.to_parquet(compression="zstd", index=False))
+        remove(folder / csv)
     return name
 
 
 def table_of(frame: pd.DataFrame) -> str:
     """Return the name of the file with all measurements, one of :data:`TABLES`."""
-    return TABLES[len(frame) > MOST_MEASUREMENTS]
+    csv, parquet = TABLES
+    return parquet if len(frame) > MOST_MEASUREMENTS else csv
 
 
 def lists(
     results: Results,
     numbers: Sequence[Number],
-    where: Mapping[str, str],
+    files: Mapping[str, str],
     table: str,
     drilled: Mapping[str, str] = MappingProxyType({}),
     command: str = "",
 ) -> dict[str, str]:
-    """Pages of lists by file; each links back to the page with its numbers."""
+    """Pages of lists by file; each links back to the page with its numbers.
+
+    `files` are those of the report's pages by anchor, and `drilled` has the addresses of drill-down pages by
+    the key of their measurement.
+    """
     template = environment(results.traits).get_template("numbers.html")
-    made = {}
+    texts = {}
     for sheet in sheets(numbers, results.frame, drilled, results.traits):
         page = sheet["page"]
-        around = {"table": table, "command": command, "back": address(page.section, where), "shared": "../"}
-        made[page.file] = template.render(sheet=sheet, **around)
-    return made
+        around = {"table": table, "command": command, "back": address(page.section, files), "shared": "../"}
+        texts[page.file] = template.render(sheet=sheet, **around)
+    return texts

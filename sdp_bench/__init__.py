@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from sdp_ref.lazy import exports
 
 if TYPE_CHECKING:
+    from sdp_bench.api import advise, validate
     from sdp_bench.bench.errors import RunFailedError, UserError
-    from sdp_bench.python import advise, validate
     from sdp_bench.reports.frames import columns, load
 
 __all__ = ["RunFailedError", "UserError", "advise", "columns", "load", "validate"]

@@ -158,14 +158,16 @@ def errors(net: nn.Module, law: DiagonalGaussian, probed: Probe, samples: int) -
     counts = cells.counts(truth), cells.counts(predicted)
     floor = oracles.floor_of_largest(counts[0], int(counts[1][0].sum()), pairs=50)
     deviations = np.log(predicted.numpy().std(0) / truth.std(0))
-    found = {
+    errors = {
         DEVIATIONS: float(np.abs(deviations).mean()),
         "whole distribution": oracles.largest_total_variation(*counts, floor).value - floor.mean,
     }
-    if (outputs := truth.shape[1]) > 1:
-        a, b = (np.bincount(each.argmax(1), minlength=outputs) / len(each) for each in (truth, predicted))
-        found["class"] = float(np.abs(a - b).sum() / 2)
-    return found
+    outputs = truth.shape[1]
+    if outputs > 1:
+        true_classes = np.bincount(truth.argmax(1), minlength=outputs) / len(truth)
+        predicted_classes = np.bincount(predicted.argmax(1), minlength=outputs) / len(predicted)
+        errors["class"] = float(np.abs(true_classes - predicted_classes).sum() / 2)
+    return errors
 
 
 def measured(subject: Subject) -> Iterator[dict[str, object]]:

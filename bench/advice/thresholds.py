@@ -63,7 +63,8 @@ def rates(by: str | None = None) -> pd.DataFrame:
     """
     held = calibration()
     held = held[held["held_out"]]
-    low, high = (held["use"].map({use: ends[end] for use, ends in thresholds().items()}) for end in (0, 1))
+    low = held["use"].map({use: ends[0] for use, ends in thresholds().items()})
+    high = held["use"].map({use: ends[1] for use, ends in thresholds().items()})
     held = held.assign(accurate=held["index"] <= low, inaccurate=held["index"] > high)
     held = held.assign(
         given=held["accurate"] | held["inaccurate"],

@@ -33,32 +33,55 @@ def judge(
         for name in predicted
         if name not in baseline.rules
     ]
-    olds = {name: baseline.rules[name].answers for name in predicted if name in baseline.rules}
+    compared = [name for name in predicted if name in baseline.rules]
     oracles: dict[str, Moments] = {}  # of changed cells, shared by the rules
     sizes: list[float] = []
-    for number, (name, old) in enumerate(olds.items()):
-        step(number, len(olds), name)
-        new = predicted[name]
+    for number, name in enumerate(compared):
+        step(number, len(compared), name)
+        old, new = baseline.rules[name].answers, predicted[name]
         drifts = {key: drift(old[key], new[key]) for key in scope.cases}
-        sizes += [found.size for found in drifts.values()]
-        own = []
-        for key, case in scope.cases.items():
-            divergences: dict[str, float] = {}
-            if THRESHOLD < drifts[key].size < math.inf and isinstance(case, Cell):
-                oracle = oracles[key] = oracles.get(key) or case.fresh_moments(draw)
-                kls = [gaussian_kl(oracle, answer.law).value for answer in (new[key], old[key])]
-                divergences = dict(zip(("KL", "KL before"), kls, strict=True))
-            status, text = _of_drift(old[key], new[key], drifts[key], divergences)
-            own.append(Finding(name, case.name, status, text, drifts[key].numbers | divergences))
-        changed = [key for key, finding in zip(scope.cases, own, strict=True) if finding.stops]
-        if changed:
-            own.append(_overall(name, old, new, drifts, changed, [f.numbers for f in own]))
-        elif len({finding.text for finding in own}) == 1 and own[0].status is Status.FAILED:
-            own = [Finding(name, "", Status.FAILED, own[0].text)]
-        findings += own
-    step(len(olds), len(olds), "")
+        sizes += [moved.size for moved in drifts.values()]
+        findings += _findings(name, old, new, drifts, scope, oracles, draw)
+    step(len(compared), len(compared), "")
     if not sizes:
         return Verdict(KIND, tuple(findings), "no prediction was compared")
+    return Verdict(KIND, tuple(findings), _note(sizes, oracles, draw))
+
+
+def _findings(
+    name: str,
+    old: Mapping[str, Answer],
+    new: Mapping[str, Answer],
+    drifts: Mapping[str, Drift],
+    scope: Scope,
+    oracles: dict[str, Moments],
+    draw: int,
+) -> list[Finding]:
+    """Return the findings on one rule, by case and in all; those of changed cells are added to `oracles`."""
+    findings = []
+    for key, case in scope.cases.items():
+        divergences: dict[str, float] = {}
+        # Predictions of different kinds, with an infinite drift, have no common divergence.
+        if isinstance(case, Cell) and THRESHOLD < drifts[key].size < math.inf:
+            if key not in oracles:
+                oracles[key] = case.fresh_moments(draw)
+            divergences = {
+                "KL": gaussian_kl(oracles[key], new[key].law).value,
+                "KL before": gaussian_kl(oracles[key], old[key].law).value,
+            }
+        status, text = _of_drift(old[key], new[key], drifts[key], divergences)
+        findings.append(Finding(name, case.name, status, text, drifts[key].numbers | divergences))
+    changed = [key for key, finding in zip(scope.cases, findings, strict=True) if finding.stops]
+    if changed:
+        numbers = [finding.numbers for finding in findings]
+        return [*findings, _overall(name, old, new, drifts, changed, numbers)]
+    if len({finding.text for finding in findings}) == 1 and findings[0].status is Status.FAILED:
+        return [Finding(name, "", Status.FAILED, findings[0].text)]
+    return findings
+
+
+def _note(sizes: Sequence[float], oracles: Mapping[str, Moments], draw: int) -> str:
+    """Return a remark on the size of drifts that count as rounding, and on the fresh oracles."""
     small = [size for size in sizes if size <= THRESHOLD]
     largest = max(small, default=0.0)
     text = "drift exactly 0" if largest == 0 else f"drift at most {largest:.2g}"
@@ -67,7 +90,7 @@ def judge(
     note = f"{len(small)} of {len(sizes)} predictions unchanged or rounded ({text}); {used}"
     if oracles:
         note += "; a smaller KL divergence does not show that a change is correct"
-    return Verdict(KIND, tuple(findings), note)
+    return note
 
 
 def _of_drift(old: Answer, new: Answer, moved: Drift, distances: Mapping[str, float]) -> tuple[Status, str]:
@@ -91,20 +114,18 @@ def _overall(
     news: Mapping[str, Answer],
     drifts: Mapping[str, Drift],
     changed: Sequence[str],
-    found: Sequence[Mapping[str, float]],
+    numbers_of_cases: Sequence[Mapping[str, float]],
 ) -> Finding:
-    """Summarise the changed predictions of a rule: their common factor, or the largest change.
-
-    `found` are the numbers of its cases.
-    """
+    """Summarise the changed predictions of a rule: their common factor, or the largest change."""
     comparable = [key for key in changed if drifts[key].size < math.inf]
     texts, numbers = [], {}
     for what in ("mean", "covariance"):
         largest = max((getattr(drifts[key], what) for key in comparable), default=0.0)
         if largest <= THRESHOLD:
             continue
-        sides = ([getattr(side[key], what) for key in comparable] for side in (olds, news))
-        factor = common_factor(*sides)
+        old_numbers = [getattr(olds[key], what) for key in comparable]
+        new_numbers = [getattr(news[key], what) for key in comparable]
+        factor = common_factor(old_numbers, new_numbers)
         if factor is not None:
             texts.append(f"{what} x {factor:.4g}")
             numbers[f"{what} factor"] = factor
@@ -114,6 +135,7 @@ def _overall(
     if others := len(changed) - len(comparable):
         texts.append(f"another kind of result in {others} of these")
     text = f"{', '.join(texts)} in {len(changed)} of {len(drifts)} cells and probes"
-    if compared := [own["KL"] < own["KL before"] for own in found if "KL" in own]:
-        text += f"; KL to fresh oracles smaller in {sum(compared)} of {len(compared)} cells"
+    smaller = [case["KL"] < case["KL before"] for case in numbers_of_cases if "KL" in case]
+    if smaller:
+        text += f"; KL to fresh oracles smaller in {sum(smaller)} of {len(smaller)} cells"
     return Finding(name, ALL_CASES, Status.CHANGED, text, numbers)

@@ -9,12 +9,11 @@ stored.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -57,7 +56,7 @@ class Way(Enum):
         match self:
             case Way.COMPANY:
                 # other laws first, whose results are discarded
-                others = [type(x)(*(getattr(x, f.name) + n / 16 for f in fields(x))) for n in range(_COMPANY)]
+                others = [_shifted(x, n / 16) for n in range(_COMPANY)]
                 return rule(joined([*others, x]))[_COMPANY]
             case Way.LATE:
                 for _ in range(_CALLS):
@@ -66,6 +65,12 @@ class Way(Enum):
                 with threads(_THREADS):
                     return rule(x)
         return rule(x)
+
+
+def _shifted(law: Law, shift: float) -> Law:
+    """Return a law of the same family with a number added to all of its parameters."""
+    parameters = {field.name: getattr(law, field.name) + shift for field in fields(law)}
+    return type(law)(**parameters)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,48 +167,72 @@ def _correlated(seed: int) -> Gaussian:
 
 
 def probes() -> tuple[Probe, ...]:
-    """Return all probes: of nets, of laws, and of ways to call a rule."""
-    x, correlated = _diagonal(1, _INPUTS), _correlated(2)
-    image, row = _diagonal(6, 2, 4, 4), _diagonal(7, 2, 6)
-    root, some = correlated.covariance[:, :, :2], x.variance.clone()
-    some[:, 0] = 0
-    chain, convolved = (functools.partial(functools.partial, make) for make in (_chain, _convolved))
-    deep, wide, many = (_INPUTS, *[_WIDTH] * 11, _OUTPUTS), (_INPUTS, 200, _OUTPUTS), (12, _WIDTH, 5)
-    table: list[tuple[Any, ...]] = [
-        # other activations and layers, depths and widths: name, net, seed of the weights, law
-        ("leaky_relu chain", chain(nn.LeakyReLU), 0, x),
-        ("gelu chain", chain(nn.GELU), 1, x),
-        ("sigmoid chain", chain(nn.Sigmoid), 2, x),
-        ("silu chain", chain(nn.SiLU), 3, x),
-        ("tanh chain", chain(nn.Tanh), 4, x),
-        ("leaky_relu 0.1 chain", chain(functools.partial(nn.LeakyReLU, 0.1)), 5, x),
+    """Return all probes: of nets, of laws, and of ways to call a rule.
+
+    The seed of a probe's weights is the number after its net.
+    """
+    return (*_probes_of_nets(), *_probes_of_laws(), *_probes_of_ways())
+
+
+def _probe(name: str, make: Callable[[], nn.Module], seed: int, law: Any, way: Way = Way.PREPARED) -> Probe:
+    return Probe(name, partial(_built, make, seed, law.location.dtype), law, way)
+
+
+def _probes_of_nets() -> list[Probe]:
+    """Other activations and layers, depths and widths than those of the cells."""
+    x, image, row = _diagonal(1, _INPUTS), _diagonal(6, 2, 4, 4), _diagonal(7, 2, 6)
+    deep = (_INPUTS, *[_WIDTH] * 11, _OUTPUTS)
+    wide = (_INPUTS, 200, _OUTPUTS)
+    many = (12, _WIDTH, 5)  # inputs and outputs
+    nets: list[tuple[str, Callable[[], nn.Module], int, Law]] = [
+        ("leaky_relu chain", partial(_chain, nn.LeakyReLU), 0, x),
+        ("gelu chain", partial(_chain, nn.GELU), 1, x),
+        ("sigmoid chain", partial(_chain, nn.Sigmoid), 2, x),
+        ("silu chain", partial(_chain, nn.SiLU), 3, x),
+        ("tanh chain", partial(_chain, nn.Tanh), 4, x),
+        ("leaky_relu 0.1 chain", partial(_chain, partial(nn.LeakyReLU, 0.1)), 5, x),
         ("convolutions and pools, image", _image_net, 12, _diagonal(4, 1, 4, 4)),
         ("residual net", Residual, 13, x),
         ("batch normalisation of a vector", _normalised, 14, x),
-        ("relu chain, 12 layers", chain(widths=deep), 15, x),
-        ("relu chain, 200 units", chain(widths=wide), 16, x),
-        ("relu chain, 12 inputs, 5 outputs", chain(widths=many), 17, _diagonal(5, 12)),
-        ("convolution with stride", convolved(nn.Conv2d, (2, 3, 2), 12, stride=2), 18, image),
-        ("convolution in groups", convolved(nn.Conv2d, (2, 4, 3), 16, groups=2), 19, image),
-        ("convolution with dilation", convolved(nn.Conv2d, (2, 3, 2), 12, dilation=2), 20, image),
-        ("convolution transposed", convolved(nn.ConvTranspose2d, (2, 1, 2), 25), 21, image),
-        ("convolution of a row", convolved(nn.Conv1d, (2, 3, 3), 12), 22, row),
-        # correlated, singular and heavy-tailed input, little and much noise
+        ("relu chain, 12 layers", partial(_chain, widths=deep), 15, x),
+        ("relu chain, 200 units", partial(_chain, widths=wide), 16, x),
+        ("relu chain, 12 inputs, 5 outputs", partial(_chain, widths=many), 17, _diagonal(5, 12)),
+        ("convolution with stride", partial(_convolved, nn.Conv2d, (2, 3, 2), 12, stride=2), 18, image),
+        ("convolution in groups", partial(_convolved, nn.Conv2d, (2, 4, 3), 16, groups=2), 19, image),
+        ("convolution with dilation", partial(_convolved, nn.Conv2d, (2, 3, 2), 12, dilation=2), 20, image),
+        ("convolution transposed", partial(_convolved, nn.ConvTranspose2d, (2, 1, 2), 25), 21, image),
+        ("convolution of a row", partial(_convolved, nn.Conv1d, (2, 3, 3), 12), 22, row),
+    ]
+    return [_probe(*net) for net in nets]
+
+
+def _probes_of_laws() -> list[Probe]:
+    """Correlated, singular and heavy-tailed input, little and much noise, float32."""
+    x, correlated = _diagonal(1, _INPUTS), _correlated(2)
+    root = correlated.covariance[:, :, :2]  # root root^T has rank two
+    partly_certain = x.variance.clone()
+    partly_certain[:, 0] = 0
+    laws: list[tuple[str, Callable[[], nn.Module], int, Law]] = [
         ("relu chain, correlated input", _chain, 10, correlated),
-        ("tanh chain, correlated input", chain(nn.Tanh), 11, _correlated(3)),
+        ("tanh chain, correlated input", partial(_chain, nn.Tanh), 11, _correlated(3)),
         ("relu chain, Cauchy input", _chain, 10, Cauchy(x.mean, x.variance)),
         ("relu chain, stable input", _chain, 10, SymmetricStable(x.mean, x.variance, 1.5)),
         ("relu chain, singular input", _chain, 10, Gaussian(x.mean, root @ root.mT)),
-        ("relu chain, one input without noise", _chain, 10, DiagonalGaussian(x.mean, some)),
+        ("relu chain, one input without noise", _chain, 10, DiagonalGaussian(x.mean, partly_certain)),
         ("relu chain, sigma 0.01", _chain, 24, DiagonalGaussian(x.mean, 0.01**2 * x.variance)),
         ("relu chain, sigma 1000", _chain, 24, DiagonalGaussian(x.mean, 1000.0**2 * x.variance)),
         ("relu chain, float32", _chain, 10, correlated.to(dtype=torch.float32)),
     ]
-    ways = [(f"relu chain, {way.value}", _chain, 10, correlated, way) for way in list(Way)[1:]]
-    return tuple(
-        Probe(name, functools.partial(_built, make, seed, law.location.dtype), law, *way)
-        for name, make, seed, law, *way in (*table, *ways)
-    )
+    return [_probe(*law) for law in laws]
+
+
+def _probes_of_ways() -> list[Probe]:
+    correlated = _correlated(2)
+    return [
+        _probe(f"relu chain, {way.value}", _chain, 10, correlated, way)
+        for way in Way
+        if way is not Way.PREPARED  # the way of all other probes
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +288,7 @@ class Scope:
     @cached_property
     def nets(self) -> dict[str, LawGroup]:
         """The first group of each net, on which rules are timed, by display name: ``4-100-3 seed 0``."""
-        found: dict[str, LawGroup] = {}
+        first: dict[str, LawGroup] = {}
         for group in self.groups:
-            found.setdefault(f"{group.net.architecture.label} seed {group.net.seed}", group)
-        return found
+            first.setdefault(f"{group.net.architecture.label} seed {group.net.seed}", group)
+        return first

@@ -78,8 +78,8 @@ class Answer:
             mean, spread = law.mean, law.covariance
         if isinstance(law, laws.Gaussian | laws.DiagonalGaussian):
             family = _GAUSSIAN
-        first = (x[0].detach().double().numpy() for x in (mean.flatten(1), spread))
-        return cls(family, next(first), next(first))
+        first_mean, first_spread = mean.flatten(1)[0], spread[0]
+        return cls(family, first_mean.detach().double().numpy(), first_spread.detach().double().numpy())
 
     @cached_property
     def variance(self) -> Array:
@@ -174,7 +174,8 @@ def repeats(first: Answer, second: Answer) -> bool:
 
 def common_factor(olds: Sequence[Array], news: Sequence[Array]) -> float | None:
     """Return k if every new number is k times the old one, to five digits, or None; 1 if nothing changed."""
-    old, new = (np.concatenate([array.ravel() for array in arrays]) for arrays in (olds, news))
+    old = np.concatenate([array.ravel() for array in olds])
+    new = np.concatenate([array.ravel() for array in news])
     nonzero = old != 0
     if not nonzero.any() or (new[~nonzero] != 0).any():
         return None
@@ -211,8 +212,10 @@ def _predict(asked: Asked, scope: Scope) -> dict[str, Answer]:
         law = group.law.to(dtype=torch.float64)  # as in the experiments
         try:
             with torch.no_grad():  # on nets of their own, in case that the rule changes them
-                twice = [prepared(rule, group.net.build().double(), seeds)(law) for _ in range(2)]
-            here, again = ([Answer.of(law[k]) for k in range(law.batch)] for law in twice)
+                first = prepared(rule, group.net.build().double(), seeds)(law)
+                second = prepared(rule, group.net.build().double(), seeds)(law)
+            here = [Answer.of(first[k]) for k in range(first.batch)]
+            again = [Answer.of(second[k]) for k in range(second.batch)]
         except Exception as error:  # noqa: BLE001  a rule may raise anything
             here = again = [Answer(error=one_line(error))] * len(keys)
         if not all(map(repeats, here, again)):

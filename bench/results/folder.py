@@ -325,7 +325,7 @@ def refuse_other_results(path: Path) -> None:
 
 def read_plan(run: Run, columns: Sequence[str] = tuple(PLAN)) -> pd.DataFrame:
     """Read the plan of a run; raises RunFailedError if it is damaged."""
-    return _plan_table(run, columns).to_pandas()
+    return _frame([_plan_table(run, columns)], columns)
 
 
 def read_plans(runs: Sequence[Run], columns: Sequence[str]) -> pd.DataFrame:

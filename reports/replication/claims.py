@@ -122,21 +122,34 @@ _OPPOSITE = (
 )
 _TRUE = ("sd: {0} / true", "sds of {0} are {value} times the true ones at σ = {sigma}")
 SHARE = Scale(
-    *("", _shared_mass, float),
-    *("1 − TV: {0} − {1}", "1 − TV of {0} is {size} {side} that of {1} at σ = {sigma}"),
+    "",
+    _shared_mass,
+    float,
+    "1 − TV: {0} − {1}",
+    "1 − TV of {0} is {size} {side} that of {1} at σ = {sigma}",
 )
 DISTANCE = Scale(
-    *("w1", _distance, _quotient),
-    *("W1: {1} / {0}", "W1 of {1} is {value} times that of {0} at σ = {sigma}"),
+    "w1",
+    _distance,
+    _quotient,
+    "W1: {1} / {0}",
+    "W1 of {1} is {value} times that of {0} at σ = {sigma}",
     relative=True,
 )
-LARGE, SMALL = Scale("std_ratio", _log, _factor, *_TRUE), Scale("std_ratio", _log, _reciprocal, *_TRUE)
+LARGE = Scale("std_ratio", _log, _factor, *_TRUE)
+SMALL = Scale("std_ratio", _log, _reciprocal, *_TRUE)
 NEAR = Scale(
-    *("std_ratio", _abs_log, _reciprocal),
-    *("sd: factor by which {0} is off", "sds of {0} are off by a factor of {value} at σ = {sigma}"),
+    "std_ratio",
+    _abs_log,
+    _reciprocal,
+    "sd: factor by which {0} is off",
+    "sds of {0} are off by a factor of {value} at σ = {sigma}",
 )
 GROWTH = Scale(
-    *("std_ratio", _abs_log, _factor, "factor at the larger σ / at the smaller, {0}"),
+    "std_ratio",
+    _abs_log,
+    _factor,
+    "factor at the larger σ / at the smaller, {0}",
     "the factor by which sds of {0} are off is {value} times as large at σ = {sigma} as at σ = {other}",
 )
 

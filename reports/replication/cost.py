@@ -119,14 +119,15 @@ def _linear(evidence: Evidence) -> Answer | None:
 
 def _dvia(evidence: Evidence) -> Answer | None:
     """DVIA over a regular pass of the CNN on MNIST: timed, or extrapolated from narrower nets."""
-    regular, timed = (evidence.timed(MNIST_CNN.name, method) for method in ("regular", "dvia"))
+    regular = evidence.timed(MNIST_CNN.name, "regular")
+    timed = evidence.timed(MNIST_CNN.name, "dvia")
     narrow = {net.width or 0: row for net in NARROW_CNNS if (row := evidence.timed(net.name, "dvia"))}
     if regular is None or (timed is None and len(narrow) < len(NARROW_CNNS)):
         return None
     seconds, how = (timed.seconds, "timed") if timed else _extrapolated(narrow, MNIST_CNN.width or 0)
     ratio = seconds / regular.seconds
-    told = ratio if timed else float(f"{ratio:.2g}")  # an extrapolation has no more significant digits
-    found = f"DVIA over a regular pass: {told:,.0f}, {seconds:.0f} s for an image; {how}"
+    shown = ratio if timed else float(f"{ratio:.2g}")  # an extrapolation has no more significant digits
+    found = f"DVIA over a regular pass: {shown:,.0f}, {seconds:.0f} s for an image; {how}"
     return Answer.certain(holds=ratio > _DVIA, found=found, fidelity=_design(regular), address=_ADDRESS)
 
 
@@ -145,17 +146,26 @@ def _extrapolated(narrow: Mapping[int, Row], wide: int) -> tuple[float, str]:
 
 RULES: Mapping[str, Rule] = {
     "cost-marginal": _multiples(
-        *("forward", "marginal_sdp", "regular", "marginal SDP over a regular pass"),
+        "forward",
+        "marginal_sdp",
+        "regular",
+        "marginal SDP over a regular pass",
         lambda ratio: 2 / _SIMILAR <= ratio <= 2 * _SIMILAR,
     ),
     "cost-marginal-small": _multiples(
-        *("training_step", "marginal_sdp", "regular", "a training step of marginal SDP over a regular one"),
+        "training_step",
+        "marginal_sdp",
+        "regular",
+        "a training step of marginal SDP over a regular one",
         lambda ratio: ratio <= _SIMILAR,
         nets=("cnn3",),  # the small one
     ),
     "cost-moment-matching": _moment_matching,
     "cost-sdp": _multiples(
-        *("forward", "sdp", "regular", "SDP over a regular pass"),
+        "forward",
+        "sdp",
+        "regular",
+        "SDP over a regular pass",
         lambda ratio: _OUTPUTS / _SIMILAR <= ratio <= _OUTPUTS * _SIMILAR,
     ),
     "cost-fraction": _fraction,

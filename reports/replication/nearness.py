@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,11 @@ KINDS = ("1-tv", "w1", "std_ratio")
 """Printed quantities: shared mass, Wasserstein distances, ratios of standard deviations."""
 LEVEL = 0.95
 DRAWS = 400
+"""Resamples of nets for an interval; its ends are the 10th smallest and largest of them."""
 _CELL = ["sigma", "rule", "component"]
+_CellKey = tuple[float, str, str]  # as _CELL
+Convention = tuple[str, str]
+"""Recipe of training, and partition of the outputs (empty for kinds without one)."""
 
 
 @dataclass(frozen=True)
@@ -68,85 +72,114 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     partition), averaged over the kinds that were measured under every recipe.
     """
     means = _means(frame)
-    gaps: dict[str, dict[tuple[str, str], Gap]] = {}
+    gaps: dict[str, dict[Convention, Gap]] = {}
     unreached: list[dict[str, Any]] = []
-    for kind, own in means.groupby("kind", sort=False) if len(means) else ():
-        gaps[str(kind)], missed = _compared(str(kind), own)
-        unreached += missed
+    for kind, means_of_kind in means.groupby("kind", sort=False) if len(means) else ():
+        values, cells = _shared_cells(str(kind), means_of_kind)
+        paper = np.array([cell.mean for cell in cells.values()])
+        gaps[str(kind)] = {key: _gap(str(kind), numbers, paper) for key, numbers in values.items()}
+        unreached += _unreached(str(kind), values, cells)
     partitions = list(gaps.get("1-tv", ()))
     if len(partitions) < 2:
         return None
     recipes = {recipe for recipe, _ in partitions}
-    everywhere = [kind for kind, own in gaps.items() if {recipe for recipe, _ in own} >= recipes]
+    everywhere = [kind for kind in gaps if {recipe for recipe, _ in gaps[kind]} >= recipes]
     conventions: list[dict[str, Any]] = []
     for recipe, partition in partitions:
-        of = {kind: own.get((recipe, partition)) or own.get((recipe, "")) for kind, own in gaps.items()}
-        known = {kind: gap for kind, gap in of.items() if gap}
-        closer = [np.mean([g.size < known[kind].size for g in gaps[kind].values()]) for kind in everywhere]
-        one = {"recipe": recipe, "partition": partition, "gaps": known, "place": float(np.mean(closer))}
-        conventions.append(one)
-    cells = {kind: next(iter(own.values())).cells for kind, own in gaps.items() if own}
+        # Kinds without a partition have one gap per recipe.
+        candidates = {kind: by.get((recipe, partition)) or by.get((recipe, "")) for kind, by in gaps.items()}
+        known = {kind: gap for kind, gap in candidates.items() if gap}
+        closer = []
+        for kind in everywhere:
+            sizes = np.array([gap.size for gap in gaps[kind].values()])
+            closer.append(np.mean(sizes < known[kind].size))
+        place = float(np.mean(closer))
+        conventions.append({"recipe": recipe, "partition": partition, "gaps": known, "place": place})
+    counts = {kind: next(iter(by.values())).cells for kind, by in gaps.items() if by}
     return {
         "nets": KIND.label,
-        "kinds": [kind for kind in KINDS if kind in cells],
-        "conventions": sorted(conventions, key=lambda one: (one["place"], one["gaps"]["1-tv"].size)),
+        "kinds": [kind for kind in KINDS if kind in counts],
+        "conventions": sorted(conventions, key=lambda entry: (entry["place"], entry["gaps"]["1-tv"].size)),
         "unreached": sorted(unreached, key=lambda cell: -cell["gap"]),
-        "cells": cells,
+        "cells": counts,
     }
 
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
     """Means over inputs of each net for printed quantities: columns of `_CELL`, recipe, partition."""
-    own = frame[frame["experiment"].isin(SUITES) & (frame["depth"] == KIND.depth)]
-    own = own[(own["activation"] == KIND.activation) & (own["noise"] == GAUSSIAN.family)]
-    metrics = {spec: recorded_metric(spec) for spec in own["metric_spec"].unique()}
+    rows = frame[frame["experiment"].isin(SUITES) & (frame["depth"] == KIND.depth)]
+    rows = rows[(rows["activation"] == KIND.activation) & (rows["noise"] == GAUSSIAN.family)]
+    metrics = {spec: recorded_metric(spec) for spec in rows["metric_spec"].unique()}
     # Any partition of the outputs is a reading of the paper's total variation.
     kinds = {spec: "1-tv" if metric.convention else metric.published for spec, metric in metrics.items()}
     partitions = {spec: metric.variant if metric.convention else "" for spec, metric in metrics.items()}
-    specs = own["metric_spec"].astype(str)
-    own = own.assign(kind=specs.map(kinds), partition=specs.map(partitions))
-    own = own[own["kind"].isin(KINDS)]
-    own = own.assign(value=own["value"].where(own["kind"] != "1-tv", 1 - own["value"]))
-    own = own.drop_duplicates([*_CELL, "recipe", "kind", "partition", "net", "input"])
-    own = own.astype(dict.fromkeys(("rule", "component", "recipe"), str))
+    specs = rows["metric_spec"].astype(str)
+    rows = rows.assign(kind=specs.map(kinds), partition=specs.map(partitions))
+    rows = rows[rows["kind"].isin(KINDS)]
+    rows = rows.assign(value=rows["value"].where(rows["kind"] != "1-tv", 1 - rows["value"]))
+    rows = rows.drop_duplicates([*_CELL, "recipe", "kind", "partition", "net", "input"])
+    rows = rows.astype(dict.fromkeys(("rule", "component", "recipe"), str))
     keys = ["kind", "recipe", "partition", *_CELL, "seed"]
-    return own.groupby(keys, observed=True)["value"].mean().reset_index()
+    return rows.groupby(keys, observed=True)["value"].mean().reset_index()
 
 
-def _compared(kind: str, means: pd.DataFrame) -> tuple[dict[tuple[str, str], Gap], list[dict[str, Any]]]:
-    """Gap of every convention in the printed cells that all of them have, and cells that none reaches.
+def _shared_cells(
+    kind: str, means: pd.DataFrame
+) -> tuple[dict[Convention, NDArray[np.float64]], dict[_CellKey, Printed]]:
+    """Return the means of each convention, by net and cell, in the printed cells that all conventions have.
 
-    The distance of such a cell from the range of all conventions exceeds its printed spread. `gap` is the
-    distance to the closest one, in the units of :class:`Gap`.
+    Nets without all of these cells are left out, and conventions without nets.
     """
-    by = {
-        (str(recipe), str(partition)): own.pivot(index="seed", columns=_CELL, values="value")
-        for (recipe, partition), own in means.groupby(["recipe", "partition"], observed=True)
-    }
-    shared: list[Any] = sorted(set.intersection(*(set(own.columns) for own in by.values())))
-    cells: dict[Any, Printed] = {
-        cell: one for cell in shared if (one := printed(kind, KIND.activation, KIND.depth, *cell)) is not None
-    }
-    paper = np.array([one.mean for one in cells.values()])
-    values = {key: own[list(cells)].dropna().to_numpy(float) for key, own in by.items()}
-    values = {key: own for key, own in values.items() if own.size}
+    tables: dict[Convention, pd.DataFrame] = {}
+    for (recipe, partition), rows in means.groupby(["recipe", "partition"], observed=True):
+        tables[str(recipe), str(partition)] = rows.pivot(index="seed", columns=_CELL, values="value")
+    shared: set[Any] = set.intersection(*[set(table.columns) for table in tables.values()])
+    cells: dict[_CellKey, Printed] = {}
+    for key in sorted(shared):
+        cell = printed(kind, KIND.activation, KIND.depth, *key)
+        if cell is not None:
+            cells[key] = cell
+    values = {key: table[list(cells)].dropna().to_numpy(float) for key, table in tables.items()}
+    return {key: numbers for key, numbers in values.items() if numbers.size}, cells
+
+
+def _unreached(
+    kind: str, values: Mapping[Convention, NDArray[np.float64]], cells: Mapping[_CellKey, Printed]
+) -> list[dict[str, Any]]:
+    """Return the cells with a printed number farther from the range of all conventions than its spread.
+
+    `gap` is the distance to the closest convention, in the units of :class:`Gap`.
+    """
     if not values:
-        return {}, []
-    averages = np.stack([own.mean(0) for own in values.values()])
+        return []
+    averages = np.stack([numbers.mean(0) for numbers in values.values()])
+    lowest, highest = averages.min(0).tolist(), averages.max(0).tolist()
     unreached = []
-    ends = zip(averages.min(0).tolist(), averages.max(0).tolist(), strict=True)
-    for ((sigma, rule, component), one), (low, high) in zip(cells.items(), ends, strict=True):
-        spread = one.spread if math.isfinite(one.spread) else 0.0
-        if not low - spread <= one.mean <= high + spread:
-            gap = min(abs(float(_scaled(kind, end) - _scaled(kind, one.mean))) for end in (low, high))
-            where = {"kind": kind, "label": one.label, "sigma": sigma, "rule": rule, "component": component}
-            here = labels.span((low, high))
-            unreached.append(where | {"printed": one.mean, "here": here, "gap": gap})
-    return {key: _gap(kind, own, paper) for key, own in values.items()}, unreached
+    for ((sigma, rule, component), cell), low, high in zip(cells.items(), lowest, highest, strict=True):
+        spread = cell.spread if math.isfinite(cell.spread) else 0.0
+        if low - spread <= cell.mean <= high + spread:
+            continue
+        distances = [abs(float(_scaled(kind, end) - _scaled(kind, cell.mean))) for end in (low, high)]
+        unreached.append(
+            {
+                "kind": kind,
+                "label": cell.label,
+                "sigma": sigma,
+                "rule": rule,
+                "component": component,
+                "printed": cell.mean,
+                "here": labels.span((low, high)),
+                "gap": min(distances),
+            }
+        )
+    return unreached
 
 
 def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> Gap:
-    """Gap of the means over nets (rows) of some cells (columns), with its interval over nets."""
+    """Gap of the means over nets (rows) of some cells (columns), with its interval over nets.
+
+    Percentile bootstrap (Efron 1979). Two nets have one nontrivial resample and give no interval.
+    """
 
     def size(means: NDArray[np.float64]) -> Any:
         return np.sqrt(np.mean((_scaled(kind, means) - _scaled(kind, paper)) ** 2, axis=-1))
@@ -154,9 +187,11 @@ def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> 
     low = high = math.nan
     if len(values) > 2:
         drawn = np.random.default_rng(0).integers(len(values), size=(DRAWS, len(values)))
-        with np.errstate(invalid="ignore"):  # between infinite ones
-            low, high = np.quantile(size(values[drawn].mean(1)), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Gap(kind, float(size(values.mean(0))), float(low), float(high), *values.shape)
+        sizes = size(values[drawn].mean(1))
+        with np.errstate(invalid="ignore"):  # quantiles between infinite sizes are NaN
+            low, high = np.quantile(sizes, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    nets, cells = values.shape
+    return Gap(kind, float(size(values.mean(0))), float(low), float(high), nets, cells)
 
 
 def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64]:
@@ -168,9 +203,16 @@ def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64
 _LOCATED = "dvia:means=regular"
 _VERSIONS = {"published": PUBLISHED, "regular": REGULAR, "located": _LOCATED}
 _COLUMNS = (
-    *(("sdp", "sdp"), ("dvia", PUBLISHED), ("dvia", REGULAR), ("dvia", _LOCATED)),
-    *(("marginal_sdp", "marginal_sdp"), ("marginal_moment_matching", "marginal_moment_matching")),
-    *((f"monte_carlo:samples={k}", f"monte_carlo:samples={k}") for k in (5, 10, 100, 1000)),
+    ("sdp", "sdp"),
+    ("dvia", PUBLISHED),
+    ("dvia", REGULAR),
+    ("dvia", _LOCATED),
+    ("marginal_sdp", "marginal_sdp"),
+    ("marginal_moment_matching", "marginal_moment_matching"),
+    ("monte_carlo:samples=5", "monte_carlo:samples=5"),
+    ("monte_carlo:samples=10", "monte_carlo:samples=10"),
+    ("monte_carlo:samples=100", "monte_carlo:samples=100"),
+    ("monte_carlo:samples=1000", "monte_carlo:samples=1000"),
 )
 """Columns of the paper's tables, and the rules that are compared with them."""
 _DEPTH = 4
@@ -185,21 +227,24 @@ def _means_by_level(frame: pd.DataFrame, **where: object) -> pd.DataFrame:
 
 def _paper(kind: str, column: str, index: pd.Index[Any]) -> pd.Series:
     """Printed numbers of a column; NaN if the paper has none."""
-    cells = (printed(kind, "relu", int(d), float(s), column, str(c)) for d, s, c in index)
-    return pd.Series([cell.mean if cell else math.nan for cell in cells], index, dtype=float)
+    means = []
+    for depth, sigma, component in index:
+        cell = printed(kind, "relu", int(depth), float(sigma), column, str(component))
+        means.append(cell.mean if cell else math.nan)
+    return pd.Series(means, index, dtype=float)
 
 
 def table_28(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Ratios of standard deviations that Table 28 prints for DVIA, next to those of both versions."""
-    own = frame[(frame["experiment"] == "iris-std") & (frame["depth"] == _DEPTH)]
-    means = _means_by_level(own, metric="std_ratio")
+    rows = frame[(frame["experiment"] == "iris-std") & (frame["depth"] == _DEPTH)]
+    means = _means_by_level(rows, metric="std_ratio")
     if not {PUBLISHED, REGULAR} <= set(means):
         return None
     shown = means[[PUBLISHED, REGULAR]].dropna().set_axis(["published", "regular"], axis=1)
     shown["paper"] = _paper("std_ratio", PUBLISHED, shown.index)
-    own = own[own["rule"] == REGULAR]
-    nets = own["net"].nunique()
-    inputs = len(own.drop_duplicates(["net", "input"])) // max(nets, 1)
+    regular = rows[rows["rule"] == REGULAR]
+    nets = regular["net"].nunique()
+    inputs = len(regular.drop_duplicates(["net", "input"])) // max(nets, 1)
     relative = (shown[["published", "regular"]].div(shown["paper"], axis=0) - 1).abs().median()
     return {
         "rows": shown.reset_index().to_dict("records"),
@@ -225,30 +270,36 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
     1 - TV uses the convention that is closest to the paper's column for SDP, which does not depend on DVIA.
     Deviations are root mean squares over the noise levels, of logarithms for W1.
     """
-    shared = {}
+    shared: dict[str, pd.DataFrame] = {}
+    deviation_of_sdp: dict[str, float] = {}
     frame = _by_convention(frame)
     for name, metric in CONVENTIONS.items():
-        if metric.published:
-            suites = ("iris-tv", "iris-tv-deep")
-            own = 1 - pd.concat([_means_by_level(frame, experiment=s, convention=name) for s in suites])
-            if {"sdp", REGULAR, _LOCATED} <= set(own):
-                own = own.dropna(subset=[REGULAR, _LOCATED])
-                shared[name] = _deviation(own["sdp"], _paper(metric.published, "sdp", own.index)), own
+        if not metric.published:
+            continue
+        variations = [
+            _means_by_level(frame, experiment=experiment, convention=name)
+            for experiment in ("iris-tv", "iris-tv-deep")
+        ]
+        masses = 1 - pd.concat(variations)
+        if {"sdp", REGULAR, _LOCATED} <= set(masses):
+            shared[name] = masses.dropna(subset=[REGULAR, _LOCATED])
+            paper = _paper(metric.published, "sdp", shared[name].index)
+            deviation_of_sdp[name] = _deviation(shared[name]["sdp"], paper)
     if not shared:
         return None
-    convention, (_, masses) = min(shared.items(), key=lambda each: each[1][0])
+    convention = min(deviation_of_sdp, key=deviation_of_sdp.__getitem__)
     distances = _means_by_level(frame, experiment="iris-w1", metric="w1")
     rows: list[dict[str, Any]] = []
     kinds: list[tuple[str, str, pd.DataFrame, Callable[[Any], Any]]] = [
-        ("1-tv", f"1 − TV, {convention}", masses, float),
+        ("1-tv", f"1 − TV, {convention}", shared[convention], float),
         ("w1", "log W1, 2000 points", distances, np.log),
     ]
     for kind, title, means, scaled in kinds:
         if not {REGULAR, _LOCATED} <= set(means):
             continue
-        for depth, own in means.dropna(subset=[REGULAR, _LOCATED]).groupby("depth"):
-            paper = _paper(kind, PUBLISHED, own.index).map(scaled)
-            deviations = {key: _deviation(own[rule].map(scaled), paper) for key, rule in _VERSIONS.items()}
+        for depth, table in means.dropna(subset=[REGULAR, _LOCATED]).groupby("depth"):
+            paper = _paper(kind, PUBLISHED, table.index).map(scaled)
+            deviations = {key: _deviation(table[rule].map(scaled), paper) for key, rule in _VERSIONS.items()}
             rows.append({"name": f"{title}, {labels.layers([float(str(depth))])}"} | deviations)
     return {
         "rows": rows,
@@ -259,9 +310,9 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
 
 def columns(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Distance of each convention of total variation from Table 9, column by column."""
-    own = _by_convention(frame[(frame["experiment"] == "iris-tv") & (frame["depth"] == _DEPTH)])
+    measured = _by_convention(frame[(frame["experiment"] == "iris-tv") & (frame["depth"] == _DEPTH)])
     conventions = [name for name, metric in CONVENTIONS.items() if metric.published]
-    tables = [1 - _means_by_level(own, convention=name) for name in conventions]
+    tables = [1 - _means_by_level(measured, convention=name) for name in conventions]
     rows = []
     for column, rule in _COLUMNS:
         deviations = [

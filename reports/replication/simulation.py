@@ -105,7 +105,7 @@ def _accumulate(evidence: Evidence) -> Answer | None:
         means = np.log(own["value"]).abs().groupby([own["seed"], own["depth"]]).mean().unstack("depth")
         if not set(_FIRST + _LAST) <= set(means.columns):
             return None
-        first, last = ((means[high] - means[low]) / (high - low) for low, high in (_FIRST, _LAST))
+        first, last = _slope(means, *_FIRST), _slope(means, *_LAST)
         return Effect(
             f"growth of |log ratio| a layer from {_LAST[0]} to {_LAST[1]} less half of that from "
             f"{_FIRST[0]} to {_FIRST[1]}, {label}, σ = {sigma:g}",
@@ -114,6 +114,11 @@ def _accumulate(evidence: Evidence) -> Answer | None:
 
     cases = {label: partial(growth, rule, label) for rule, label in _LAYERWISE.items()}
     return _by_noise(cases, frame["depth"], "", "#iris-std")
+
+
+def _slope(means: pd.DataFrame, low: int, high: int) -> pd.Series:
+    """Mean change a layer between two depths, which are columns."""
+    return (means[high] - means[low]) / (high - low)
 
 
 def _tenfold(evidence: Evidence) -> Answer | None:
@@ -150,10 +155,12 @@ def _resolution(evidence: Evidence) -> Answer | None:
         for spec, metric in specs.items()
         if metric.name == "tv_paper" and getattr(metric, "bin_range", "") == "quantiles"
     }
-    coarse, fine = (frame[frame["metric_spec"] == chosen.get(bins, "")] for bins in (10, 20))
-    keys = ("rule", "sigma", "net")
-    one, other = (part.groupby(list(keys), observed=True)["value"].mean() for part in (coarse, fine))
-    moved = (other - one).dropna().abs().groupby("net").mean()
+    keys = ["rule", "sigma", "net"]
+    means = {
+        bins: frame[frame["metric_spec"] == chosen.get(bins, "")].groupby(keys, observed=True)["value"].mean()
+        for bins in (10, 20)
+    }
+    moved = (means[20] - means[10]).dropna().abs().groupby("net").mean()
     words = "change of 1 − TV with 20 bins an axis for 10, mean size over rules and σ"
     effect = Effect(words, -moved.to_numpy(float), -TV_MARGIN, lambda effect: -effect)
     fidelity = "nets of five recipes, quantile bins; the paper does not state the range of its own"

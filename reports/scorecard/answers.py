@@ -14,7 +14,7 @@ import pandas as pd
 from ...bench.advice.thresholds import DEVIATIONS, LIMITS, outcomes
 from ...bench.metrics import Metric, recorded_metric
 from ...bench.metrics.references import ORACLE_MOMENTS
-from ..statistics.ranking import Ranking, Replicates
+from ..statistics.ranking import MIN_LEVELS, Ranking, Replicates
 from ..style import labels
 from ..style.names import RuleTraits, noise_symbol, noise_words
 from .comparisons import one_number
@@ -22,6 +22,8 @@ from .judging import CostTable, Verdict
 
 LINEAR = "sdp"
 """The rule that linearises the net."""
+RELY = "rely on it"
+"""Advice where the error of linearisation is small."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class Error:
     @property
     def text(self) -> tuple[str, str, str]:
         """Words, the error with its 95 % interval, and its unit with the direction."""
-        low, high = max(0.0, self.score - self.half_width), self.score + self.half_width
+        low = max(0.0, self.score - self.half_width)
+        high = self.score + self.half_width
         if not 0 < self.half_width < math.inf:
             low = high = math.nan
         ends = np.array([self.score, low, high])
@@ -104,12 +107,13 @@ class Error:
     def is_small(self, use: Use) -> bool | None:
         """Whether the error is small for a use; None if the interval contains the limit."""
         exact = 0.0 if self.metric.better == "one" or math.isnan(self.floor) else self.floor
-        beyond, half = self.score - exact - use.small, 0.0 if math.isnan(self.half_width) else self.half_width
+        beyond = self.score - exact - use.small
+        half = 0.0 if math.isnan(self.half_width) else self.half_width
         return None if abs(beyond) <= half else beyond < 0
 
 
 @dataclass(frozen=True)
-class Answer:
+class Recommendation:
     """The recommended rule for one use at one noise level, and the error of linearisation.
 
     `ranking` is that of all rules, sampling ones included. `rule` is the cheapest of the best with a mean
@@ -146,69 +150,80 @@ class Answer:
     @property
     def trust(self) -> str:
         """What to do about linearisation."""
-        words = {True: "rely on it", False: "do not rely on it", None: "undecided, measure more inputs"}
+        words = {True: RELY, False: "do not rely on it", None: "undecided, measure more inputs"}
         return words[self.linear.is_small(self.use)] if self.linear else ""
 
 
-def answers(frame: pd.DataFrame, traits: RuleTraits, costs: Sequence[CostTable]) -> list[Answer]:
-    """Answer each use at each noise level of a net; the frame is that of one net."""
+def recommendations(
+    frame: pd.DataFrame, traits: RuleTraits, costs: Sequence[CostTable]
+) -> list[Recommendation]:
+    """Recommend a rule for each use at each noise level of a net; the frame is that of one net."""
     seconds = {rule: cost.typical for table in costs for rule, cost in table.by_rule.items()}
-    found = []
-    one = one_number(frame)
+    answers = []
+    numbers = one_number(frame)
+    measured = set(numbers["metric"])
     for use in USES:
-        name = next((name for name in use.metrics if name in set(one["metric"])), None)
+        name = next((name for name in use.metrics if name in measured), None)
         if name is None:
             continue
-        own, raw = one[one["metric"] == name], frame[frame["metric"] == name]
-        for _, part in own.groupby(["noise", "sigma"], sort=True):
-            if answer := _answer(use, part, raw, traits, seconds):
-                found.append(answer)
-    return found
+        rows, raw = numbers[numbers["metric"] == name], frame[frame["metric"] == name]
+        for _, setting in rows.groupby(["noise", "sigma"], sort=True):
+            answer = _recommendation(use, setting, raw, traits, seconds)
+            if answer:
+                answers.append(answer)
+    return answers
 
 
-def _answer(
-    use: Use, part: pd.DataFrame, raw: pd.DataFrame, traits: RuleTraits, seconds: dict[str, float]
-) -> Answer | None:
-    family, sigma = str(part["noise"].iloc[0]), float(part["sigma"].iloc[0])
-    metric = recorded_metric(str(part["metric"].iloc[0]))
-    replicates = Replicates.of(metric, part, traits)
+def _recommendation(
+    use: Use, setting: pd.DataFrame, raw: pd.DataFrame, traits: RuleTraits, seconds: dict[str, float]
+) -> Recommendation | None:
+    """Recommend a rule from the numbers of a metric in one `setting`; `raw` has those of its components."""
+    family, sigma = str(setting["noise"].iloc[0]), float(setting["sigma"].iloc[0])
+    metric = recorded_metric(str(setting["metric"].iloc[0]))
+    replicates = Replicates.of(metric, setting, traits)
     ranked = [rule for rule in replicates.rules if not traits.is_reference(rule)]
     ranking = replicates.contest(ranked)
     if ranking is None:
         return None
-    floors = metric.score(part["floor"].to_numpy(), part["floor"].to_numpy())
+    floors = metric.score(setting["floor"].to_numpy(), setting["floor"].to_numpy())
     floor = float(np.nanmean(floors)) if np.isfinite(floors).any() else math.nan
+    values = raw[(raw["noise"] == family) & (raw["sigma"] == sigma)].groupby("rule", observed=True)["value"]
 
     def error(rule: str) -> Error:
-        here = raw["value"][(raw["noise"] == family) & (raw["sigma"] == sigma) & (raw["rule"] == rule)]
-        direction = float(np.log(here).mean()) if metric.better == "one" else math.nan
-        own = part[part["rule"] == rule]
-        scores = metric.score(own["value"].to_numpy(), own["floor"].to_numpy())
-        worst = float(scores.max()) if replicates.input_count >= 3 else math.nan
+        ratios = values.get_group(rule)
+        direction = float(np.log(ratios).mean()) if metric.better == "one" else math.nan
+        rows = setting[setting["rule"] == rule]
+        scores = metric.score(rows["value"].to_numpy(), rows["floor"].to_numpy())
+        # With fewer inputs the largest error is all but the mean.
+        worst = float(scores.max()) if replicates.input_count >= MIN_LEVELS else math.nan
         return Error(metric, replicates.mean(rule), replicates.half_width(rule), floor, direction, worst)
 
     # A weak test ties rules of very different accuracy, so the pick must be nearly as accurate as the best,
     # and accurate enough if any is.
     most = replicates.mean(ranking.leader) + use.small
     near = [rule for rule in ranking.best if replicates.mean(rule) <= most]
-    leader, *tied = [rule for rule in near if error(rule).is_small(use)] or near
-    rule, cheapest = Ranking(leader, tuple(tied)).cheapest(seconds), ranking.cheapest(seconds)
-    return Answer(
-        use,
-        family,
-        sigma,
-        ranking,
-        rule,
-        "" if cheapest in (rule, LINEAR) or error(cheapest).is_small(use) is False else cheapest,
-        error(rule),
-        error(LINEAR) if LINEAR in ranked else None,
-        error(ORACLE_MOMENTS.name) if ORACLE_MOMENTS.name in replicates.rules else None,
-        replicates.input_count,
+    accurate = [rule for rule in near if error(rule).is_small(use)]
+    leader, *tied = accurate or near
+    rule = Ranking(leader, tuple(tied)).cheapest(seconds)
+    cheaper = ranking.cheapest(seconds)
+    if cheaper in (rule, LINEAR) or error(cheaper).is_small(use) is False:
+        cheaper = ""
+    return Recommendation(
+        use=use,
+        family=family,
+        sigma=sigma,
+        ranking=ranking,
+        rule=rule,
+        cheaper=cheaper,
+        error=error(rule),
+        linear=error(LINEAR) if LINEAR in ranked else None,
+        gaussian=error(ORACLE_MOMENTS.name) if ORACLE_MOMENTS.name in replicates.rules else None,
+        inputs=replicates.input_count,
     )
 
 
 def verdict(
-    found: Sequence[Answer],
+    answers: Sequence[Recommendation],
     costs: Sequence[CostTable],
     net: str,
     traits: RuleTraits,
@@ -216,24 +231,27 @@ def verdict(
 ) -> Verdict:
     """Recommend rules for a net, in words, from at least one answer; `advice` is compared with them."""
 
-    def alike(answer: Answer) -> tuple[str, ...]:
+    def alike(answer: Recommendation) -> tuple[str, ...]:
         return answer.use.name, answer.family, answer.rule, answer.accuracy, answer.trust
 
-    lines = [_line(list(run), costs, traits) for _, run in itertools.groupby(found, key=alike)]
-    limits = ", ".join(f"{use.limit} ({use.name})" for use in USES if any(a.use is use for a in found))
-    inputs = labels.plural(found[0].inputs, "input")
-    over = "over" if found[0].inputs >= 3 else "for these very inputs, over"
+    lines = [_line(list(run), costs, traits) for _, run in itertools.groupby(answers, key=alike)]
+    uses = {answer.use for answer in answers}
+    limits = ", ".join(f"{use.limit} ({use.name})" for use in USES if use in uses)
+    count = answers[0].inputs
+    inputs = labels.plural(count, "input")
+    over = "over" if count >= MIN_LEVELS else "for these very inputs, over"
     lines.append(f"how: means with 95 % intervals {over} {inputs}; limits of the mean errors: {limits}")
     if advice:
-        lines.append(f"advice without an oracle (`sdp-bench advise`): {_checked(advice, found)}")
-    return Verdict(f"which rule for {net}", tuple(lines), f"for {net}, {_conclusion(found, costs, traits)}")
+        lines.append(f"advice without an oracle (`sdp-bench advise`): {_checked(advice, answers)}")
+    conclusion = _conclusion(answers, costs, traits)
+    return Verdict(f"which rule for {net}", tuple(lines), f"for {net}, {conclusion}")
 
 
-def _checked(advice: Sequence[Mapping[str, Any]], found: Sequence[Answer]) -> str:
+def _checked(advice: Sequence[Mapping[str, Any]], recommendations: Sequence[Recommendation]) -> str:
     """Count where the advice on linearisation was right, by the measured errors."""
     given = {(use, sigma): outcome for use, sigma, *_, outcome in outcomes(advice).itertuples(index=False)}
     counts = dict.fromkeys(("right", "wrong", "undecided"), 0)
-    for answer in found:
+    for answer in recommendations:
         outcome = given.get((answer.use.name, answer.sigma), "")
         small = answer.linear.is_small(answer.use) if answer.linear else None
         if outcome and small is not None:
@@ -241,11 +259,11 @@ def _checked(advice: Sequence[Mapping[str, Any]], found: Sequence[Answer]) -> st
             counts["undecided" if outcome == "undecided" else right] += 1
     if not any(counts.values()):
         return "compared in no case, as the measurement decides none"
-    said = ", ".join(f"{name} in {number}" for name, number in counts.items())
-    return f"{said} of {sum(counts.values())} pairs of use and noise level at which the measurement decides"
+    parts = ", ".join(f"{name} in {number}" for name, number in counts.items())
+    return f"{parts} of {sum(counts.values())} pairs of use and noise level at which the measurement decides"
 
 
-def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits) -> str:
+def _line(run: Sequence[Recommendation], costs: Sequence[CostTable], traits: RuleTraits) -> str:
     """The answer for one use at noise levels with the same answer."""
     first, last = run[0], run[-1]
     action, poor = traits.action(first.rule), first.error.is_small(first.use) is False
@@ -271,7 +289,7 @@ def _line(run: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits)
     return text
 
 
-def _samples_of(poor: Sequence[Answer]) -> str:
+def _samples_of(poor: Sequence[Recommendation]) -> str:
     """What to do where no rule is accurate enough: more samples do not help where no Gaussian is."""
     if all(answer.gaussian and answer.gaussian.is_small(answer.use) is False for answer in poor):
         return "no Gaussian is accurate enough, draw samples and use them without fitting one"
@@ -294,31 +312,39 @@ def _cost(rule: str, costs: Sequence[CostTable]) -> str:
     return f", {labels.duration(seconds[-1])} per input" if seconds else ""
 
 
-def _conclusion(found: Sequence[Answer], costs: Sequence[CostTable], traits: RuleTraits) -> str:
+def _conclusion(
+    recommendations: Sequence[Recommendation], costs: Sequence[CostTable], traits: RuleTraits
+) -> str:
     """Whether to rely on linearisation, and the rules to use otherwise, each with its uses."""
-    parts = []
-    linear = [answer for answer in found if answer.linear]
-    for trust in dict.fromkeys(answer.trust for answer in linear):
-        where = _where([answer for answer in linear if answer.trust == trust], found)
-        parts.append(f"{trust} for {where}")
-    said = f"linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): " if parts else ""
-    poor = [answer for answer in found if answer.error.is_small(answer.use) is False]
-    others = [a for a in found if a.rule != LINEAR and a.trust != "rely on it" and a not in poor]
-    for rule, accuracy in dict.fromkeys((answer.rule, answer.accuracy) for answer in others):
-        own = [answer for answer in others if (answer.rule, answer.accuracy) == (rule, accuracy)]
-        parts.append(f"{traits.action(rule)} for {_where(own, found)}{_cost(rule, costs)}, {accuracy}")
+    clauses = []
+    linear: dict[str, list[Recommendation]] = {}
+    alternatives: dict[tuple[str, str], list[Recommendation]] = {}
+    poor = []
+    for answer in recommendations:
+        if answer.linear:
+            linear.setdefault(answer.trust, []).append(answer)
+        if answer.error.is_small(answer.use) is False:
+            poor.append(answer)
+        elif answer.rule != LINEAR and answer.trust != RELY:
+            alternatives.setdefault((answer.rule, answer.accuracy), []).append(answer)
+    for trust, answers in linear.items():
+        clauses.append(f"{trust} for {_settings(answers, recommendations)}")
+    for (rule, accuracy), answers in alternatives.items():
+        settings = _settings(answers, recommendations)
+        clauses.append(f"{traits.action(rule)} for {settings}{_cost(rule, costs)}, {accuracy}")
     if poor:
         best = labels.listed(list(dict.fromkeys(traits.label(answer.rule) for answer in poor)))
-        where = _where(poor, found)
-        parts.append(f"for {where}, {_samples_of(poor)} (best rule: {best})")
-    return said + "; ".join(parts)
+        settings = _settings(poor, recommendations)
+        clauses.append(f"for {settings}, {_samples_of(poor)} (best rule: {best})")
+    subject = f"linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): " if linear else ""
+    return subject + "; ".join(clauses)
 
 
-def _where(own: Sequence[Answer], every: Sequence[Answer]) -> str:
-    """Uses, with their noise levels unless these are all."""
-    parts = []
-    for use in dict.fromkeys(answer.use for answer in own):
-        at = [answer.noise for answer in own if answer.use is use]
-        everywhere = len(at) == sum(answer.use is use for answer in every)
-        parts.append(use.name if everywhere else f"{use.name} at {', '.join(at)}")
-    return ", ".join(parts)
+def _settings(answers: Sequence[Recommendation], every: Sequence[Recommendation]) -> str:
+    """Uses of some answers, with their noise levels unless these are all."""
+    texts = []
+    for use in dict.fromkeys(answer.use for answer in answers):
+        levels = [answer.noise for answer in answers if answer.use is use]
+        count = sum(answer.use is use for answer in every)
+        texts.append(use.name if len(levels) == count else f"{use.name} at {', '.join(levels)}")
+    return ", ".join(texts)

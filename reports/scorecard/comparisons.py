@@ -161,26 +161,22 @@ def _condition(
     first = part.iloc[0]
     kind, noise = NetKind(str(first["activation"]), int(first["depth"])), str(first["noise"])
     level = f"{noise_symbol(noise)}\u00a0=\u00a0{first['sigma']:g}"
-    own = part[part["rule"] == rule]
+    rows = part[part["rule"] == rule]
     names = tuple(traits.in_order(part["rule"]))
     scores = Scores.measured(metric, part, names)
     means = {name: mean for name, mean in scores.means.items() if not traits.is_reference(name)}
-    value, floor, floor95 = (
-        float(metric.shown(numbers.dropna().to_numpy()).mean()) if numbers.notna().any() else math.nan
-        for numbers in (own["value"], part["floor"], part["floor95"])
-    )
-    within = own["value"] <= own["floor95"]
-    if metric.better == "one" and "beyond" in own:
-        within = ~own["beyond"].astype(bool)
+    within = rows["value"] <= rows["floor95"]
+    if metric.better == "one" and "beyond" in rows:
+        within = ~rows["beyond"].astype(bool)
     replicates = Replicates.of_scores(metric, scores, traits)
     return Condition(
         label=", ".join(filter(None, (kind.label, noise_words(noise), level))),
         sigma=float(first["sigma"]),
-        value=value,
-        floor=floor,
-        floor95=floor95,
+        value=_shown_mean(metric, rows["value"]),
+        floor=_shown_mean(metric, part["floor"]),
+        floor95=_shown_mean(metric, part["floor95"]),
         exact=int(within.sum()),
-        count=len(own),
+        count=len(rows),
         rank=1 + sum(mean < means[rule] for mean in means.values()) if rule in means else 0,
         ranked=len(means),
         comparisons={
@@ -193,10 +189,16 @@ def _condition(
     )
 
 
+def _shown_mean(metric: Metric, values: pd.Series) -> float:
+    known = values.dropna().to_numpy()
+    return float(metric.shown(known).mean()) if len(known) else math.nan
+
+
 def _comparison(
     metric: Metric, part: pd.DataFrame, scores: Scores, rule: str, other: str, traits: RuleTraits
 ) -> Comparison:
-    own, values = (part["value"].to_numpy()[part["rule"] == name] for name in (rule, other))
+    own = part["value"].to_numpy()[part["rule"] == rule]
+    values = part["value"].to_numpy()[part["rule"] == other]
     value = float(metric.shown(values).mean())
     pair = Replicates.of_scores(metric, scores.paired(rule, other), traits)
     outcome: Outcome = "level"

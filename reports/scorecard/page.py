@@ -31,7 +31,7 @@ from ..style.figure import Figure
 from ..style.names import NetKind
 from ..tables.tables import headline
 from ..writing import recorded, rendered
-from .answers import Answer, answers, verdict
+from .answers import Recommendation, recommendations, verdict
 from .judging import CostTable, Judged, Verdict, cost_tables, judge
 
 CONFORMANCE = "conformance.json"
@@ -55,7 +55,7 @@ class Scorecard:
     results: Results
     judged: tuple[Judged, ...]
     costs: tuple[CostTable, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[Recommendation, ...]
     choice: Verdict | None
     notes: tuple[str, ...]
     is_whole: bool
@@ -78,29 +78,31 @@ class Scorecard:
         """
         frame, traits = results.frame, results.traits
         costs = tuple(cost_tables(frame, traits))
-        judged = tuple(judge(results, each, costs) for each in candidates)
-        found = tuple(answers(frame, traits, costs)) if own_net else ()
+        judged = tuple(judge(results, candidate, costs) for candidate in candidates)
+        answers = tuple(recommendations(frame, traits, costs)) if own_net else ()
         recommended = None
-        if found:
+        if answers:
             net = NetKind(str(frame["activation"].iloc[0]), int(frame["depth"].iloc[0])).label
-            recommended = verdict(found, costs, net, traits, advice)
-        return cls(results, judged, costs, found, recommended, tuple(notes), is_whole)
+            recommended = verdict(answers, costs, net, traits, advice)
+        return cls(results, judged, costs, answers, recommended, tuple(notes), is_whole)
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts on each rule under test, then on the net, in the words of the command."""
-        choice = (self.choice,) if self.choice else ()
-        return (*(each.verdict for each in self.judged), *choice)
+        verdicts = [judged.verdict for judged in self.judged]
+        if self.choice:
+            verdicts.append(self.choice)
+        return tuple(verdicts)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Rules under test, with their conformance reports."""
-        return tuple(each.candidate for each in self.judged)
+        return tuple(judged.candidate for judged in self.judged)
 
     @property
     def verdict(self) -> str:
         """The last lines of the verdicts."""
-        return "\n".join(each.last for each in self.verdicts)
+        return "\n".join(verdict.last for verdict in self.verdicts)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -110,40 +112,40 @@ class Scorecard:
     @property
     def is_wrong(self) -> bool:
         """Whether a rule fails a check that it does not declare as a known fault, or no check could run."""
-        return any(each.is_wrong for each in self.candidates)
+        return any(candidate.is_wrong for candidate in self.candidates)
 
     @property
     def exit_code(self) -> int:
         """Exit code of the command: 1 if a rule is wrong, 3 if something failed to run, 0 otherwise."""
-        failed = not self.is_whole or any(each.unmeasured for each in self.judged)
+        failed = not self.is_whole or any(judged.unmeasured for judged in self.judged)
         return 1 if self.is_wrong else 3 * failed
 
     def __repr__(self) -> str:
         return "\n".join(filter(None, (self.verdict, f"{len(self.results.frame)} measurements")))
 
     def _repr_html_(self) -> str:
-        said = "".join(
-            f"<p><strong>{escape(each.last)}</strong></p><details><summary>{escape(each.subject)}</summary><ul>"
-            + "".join(f"<li>{escape(line)}</li>" for line in each.lines)
-            + "</ul></details>"
-            for each in self.verdicts
-        )
+        verdicts = ""
+        for assessment in self.verdicts:
+            lines = "".join(f"<li>{escape(line)}</li>" for line in assessment.lines)
+            summary = f"<summary>{escape(assessment.subject)}</summary>"
+            verdicts += f"<p><strong>{escape(assessment.last)}</strong></p>"
+            verdicts += f"<details>{summary}<ul>{lines}</ul></details>"
         tables = "".join(f"<h4>{escape(title)}</h4>{table.to_html()}" for title, table in self._tables())
-        return f"<div>{said}{tables}<p>{len(self.results.frame)} measurements</p></div>"
+        return f"<div>{verdicts}{tables}<p>{len(self.results.frame)} measurements</p></div>"
 
     def _tables(self) -> Iterator[tuple[str, pd.DataFrame]]:
         """Means ± standard errors by rule and noise level, for each metric with a single component."""
         frame = self.frame[self.frame["component"].isna() | (self.frame["component"] == "")]
-        for name, own in frame.groupby("metric", observed=True):
+        for name, rows in frame.groupby("metric", observed=True):
             metric = recorded_metric(str(name))
-            shown = own.assign(value=metric.shown(own["value"].to_numpy()))
+            shown = rows.assign(value=metric.shown(rows["value"].to_numpy()))
             cells = shown.groupby(["rule", "sigma"], observed=True)["value"].agg(["mean", "sem"])
             text = cells["mean"].map("{:.4g}".format) + cells["sem"].map(
                 lambda error: "" if math.isnan(error) else f" ± {error:.1g}"
             )
             better = {"one": "1 is right", "lower": "lower is better", "higher": "higher is better"}
             direction = "higher is better" if metric.complement else better.get(metric.better, "")
-            unit = next(filter(None, own["unit_of_measure"].astype(str).unique()), "1")
+            unit = next(filter(None, rows["unit_of_measure"].astype(str).unique()), "1")
             words = [direction, "" if unit == "1" else f"unit: {unit}", "mean ± standard error over inputs"]
             yield f"{metric.title} ({', '.join(filter(None, words))})", text.unstack()
 
@@ -183,8 +185,9 @@ def build(card: Scorecard, folder: Path) -> Path:
     measurements stays if there are no new measurements. Raises RunFailedError if the folder is not writable.
     """
     text, frame = page(card), card.results.frame
-    candidates = [each.candidate for each in card.judged]
-    reports = {each.name: each.report.as_dict() for each in candidates if each.report}
+    reports = {
+        candidate.name: candidate.report.as_dict() for candidate in card.candidates if candidate.report
+    }
     if reports:
         write(folder / CONFORMANCE, public(json.dumps(reports, indent=1)) + "\n")
     else:
@@ -201,7 +204,7 @@ def page(card: Scorecard) -> str:
         "ratios": RATIOS,
         "ordinal": ordinal,
         "meta": {"command": "", "finished": "", "seconds": 0} | dict(results.meta),
-        "title": ", ".join(each.label for each in card.judged) or "Which rule for this net",
+        "title": ", ".join(judged.label for judged in card.judged) or "Which rule for this net",
         "measured": _measured(results.frame),
         "few": _few(results.frame),
         "recommended": results.traits.recommended,
@@ -228,14 +231,15 @@ def ordinal(number: int) -> str:
 def _figures(results: Results) -> list[Figure]:
     of_classes = [table for table in results.tables if table.metric.name == "tv_class"]
     over_noise = by_family(headline(results.tables) or of_classes, results.traits)
-    found = choice(results.tabled, results.traits)
-    return [*over_noise, *filter(None, choice_figures(found) if found else ())]
+    blocks = choice(results.tabled, results.traits)
+    return [*over_noise, *filter(None, choice_figures(blocks) if blocks else ())]
 
 
 def _measured(frame: pd.DataFrame) -> str:
     if frame.empty:
         return ""
-    nets, kinds = frame["net"].nunique(), len(frame.drop_duplicates(["activation", "depth", "network"]))
+    nets = frame["net"].nunique()
+    kinds = len(frame.drop_duplicates(["activation", "depth", "network"]))
     pairs = len(frame.drop_duplicates(["net", "input"]))
     sigmas = len(frame.drop_duplicates(["sigma"]))
     return (

@@ -16,7 +16,8 @@ from ..style.names import RuleTraits
 SAME = 1.25
 """Times within this factor count as equal, since they stem from few calls on a busy machine."""
 
-_VISIBLE = 0.05  # of the overhead
+_VISIBLE = 0.05
+"""Least time of all samples, as a share of the overhead, from which a time per sample is more than noise."""
 
 ARCHITECTURE = ["activation", "depth", "network"]
 _PLAIN = re.compile(r"monte_carlo:samples=(\d+)")
@@ -98,34 +99,32 @@ class Costs:
         """Compute costs from measurements; references are skipped, because their time is that of the oracle.
 
         Time depends on the architecture and not on sigma, so that all measurements of an architecture are
-        pooled. The number of samples at equal time is the median over architectures.
+        pooled. The number of samples at equal time is the median over architectures: a mean would follow the
+        one architecture on which the timing of a rule was disturbed. NaN if no architecture has a fit.
         """
         timed = frame[(frame["seconds"] > 0) & ~frame["rule"].map(traits.is_reference).astype(bool)]
         times = timed.groupby([*ARCHITECTURE, "rule"])["seconds"]
-        least, typical = times.min().unstack(), times.median().unstack()  # architecture by rule
-        centre = {str(rule): _geometric(least[rule]) for rule in least}
-        sampling = SamplingTime.fit(_by_count(centre))
-        known = [{str(rule): time for rule, time in row.dropna().items()} for _, row in least.iterrows()]
-        fits = ((own, SamplingTime.fit(_by_count(own))) for own in known)
-        samples = [{rule: fit.samples(time) for rule, time in own.items()} for own, fit in fits if fit]
-        equal = pd.DataFrame(samples, columns=list(centre)).median()
-        by_rule = {
-            rule: Cost(centre[rule], _geometric(typical[rule]), float(plain_samples(rule) or equal[rule]))
-            for rule in traits.in_order(centre)
-        }
-        misfit = math.nan
-        if sampling:
-            ratios = [time / sampling.seconds(k) for k, time in _by_count(centre).items()]
-            misfit = max(max(ratio, 1 / ratio) for ratio in ratios)
-        groups = timed.drop_duplicates(["net", "sigma", "input"]).groupby(["net", "sigma"]).size()
-        return cls(by_rule, sampling, misfit, int(groups.max()) if len(groups) else 0)
+        least = times.min().unstack()  # architecture by rule
+        medians = times.median().unstack()
+        seconds = {str(rule): _geometric(least[rule]) for rule in least}
+        samples = _samples_at_equal_time(least)
+        by_rule = {}
+        for rule in traits.in_order(seconds):
+            # The count of plain Monte Carlo is exact; an inverted fit would give it with an error.
+            equal = float(plain_samples(rule) or samples[rule])
+            by_rule[rule] = Cost(seconds[rule], _geometric(medians[rule]), equal)
+        sampling = SamplingTime.fit(_by_count(seconds))
+        misfit = _misfit(sampling, _by_count(seconds)) if sampling else math.nan
+        batches = timed.drop_duplicates(["net", "sigma", "input"]).groupby(["net", "sigma"]).size()
+        return cls(by_rule, sampling, misfit, int(batches.max()) if len(batches) else 0)
 
     def within(self, rule: str, samples: float) -> bool:
         """Whether a rule takes no longer than `samples` Monte Carlo samples; similar times count as equal."""
         if math.isinf(samples):
             return True
-        if (own := plain_samples(rule)) is not None:
-            return own <= samples
+        count = plain_samples(rule)
+        if count is not None:
+            return count <= samples
         cost = self.by_rule.get(rule)
         return bool(cost and self.sampling and cost.seconds <= SAME * self.sampling.seconds(samples))
 
@@ -133,14 +132,37 @@ class Costs:
         """Whether `one` takes no longer than `other`; similar times count as equal."""
         if one not in self.by_rule or other not in self.by_rule:
             return False
-        own, theirs = plain_samples(one), plain_samples(other)
-        if own is not None and theirs is not None:
-            return own <= theirs
+        count, other_count = plain_samples(one), plain_samples(other)
+        if count is not None and other_count is not None:
+            return count <= other_count
         return self.by_rule[one].seconds <= SAME * self.by_rule[other].seconds
 
 
+def _samples_at_equal_time(least: pd.DataFrame) -> pd.Series:
+    """Return the number of Monte Carlo samples that take as long as each rule.
+
+    `least` has the times by architecture (rows) and rule (columns). An architecture counts if its times of
+    plain Monte Carlo can be fitted.
+    """
+    rows = []
+    for _, row in least.iterrows():
+        times = {str(rule): time for rule, time in row.dropna().items()}
+        fit = SamplingTime.fit(_by_count(times))
+        if fit:
+            rows.append({rule: fit.samples(time) for rule, time in times.items()})
+    return pd.DataFrame(rows, columns=[str(rule) for rule in least]).median()
+
+
+def _misfit(sampling: SamplingTime, seconds: Mapping[int, float]) -> float:
+    """Return the largest factor between the time of a sample count and its fit, in either direction."""
+    ratios = [time / sampling.seconds(count) for count, time in seconds.items()]
+    return max(max(ratio, 1 / ratio) for ratio in ratios)
+
+
 def _by_count(seconds: Mapping[str, float]) -> dict[int, float]:
-    return {k: time for rule, time in seconds.items() if (k := plain_samples(rule)) is not None}
+    """Return the times of plain Monte Carlo by number of samples."""
+    counts = {rule: plain_samples(rule) for rule in seconds}
+    return {count: seconds[rule] for rule, count in counts.items() if count is not None}
 
 
 def _geometric(values: pd.Series) -> float:

@@ -114,14 +114,15 @@ class Scores:
     @staticmethod
     def measured(metric: Metric, measured: pd.DataFrame, rules: tuple[str, ...]) -> Scores:
         """Return the scores of one metric, by the columns net, input, rule, value, floor and stderr."""
-        nets, inputs = (pd.factorize(measured[name])[0] for name in UNIT)
+        nets, inputs = pd.factorize(measured["net"])[0], pd.factorize(measured["input"])[0]
         pairs, units = pd.factorize(nets * (inputs.max() + 1) + inputs)
         codes, names = pd.factorize(measured["rule"])
         cells = pairs, np.array([rules.index(rule) for rule in names])[codes]
-        value, floor, error = (measured[name].to_numpy() for name in ("value", "floor", "stderr"))
+        value = measured["value"].to_numpy()
         values = np.full((len(units), len(rules)), math.nan)
         errors = values.copy()
-        values[cells], errors[cells] = metric.score(value, floor), metric.score_error(value, error)
+        values[cells] = metric.score(value, measured["floor"].to_numpy())
+        errors[cells] = metric.score_error(value, measured["stderr"].to_numpy())
         first = np.unique(pairs, return_index=True)[1]
         return Scores(rules, values, errors, nets[first], inputs[first])
 
@@ -129,7 +130,8 @@ class Scores:
         """Return the scores of two rules on the pairs of net and input for which both were measured."""
         columns = sorted([self.rules.index(one), self.rules.index(other)])
         both = ~np.isnan(self.values[:, columns]).any(1)
-        nets, inputs = (pd.factorize(each[both])[0].astype(np.int64) for each in (self.nets, self.inputs))
+        nets = pd.factorize(self.nets[both])[0].astype(np.int64)
+        inputs = pd.factorize(self.inputs[both])[0].astype(np.int64)
         rules = self.rules[columns[0]], self.rules[columns[1]]
         return Scores(rules, self.values[both][:, columns], self.errors[both][:, columns], nets, inputs)
 
@@ -369,8 +371,8 @@ class Overall(Comparison):
             return None
         scores = pd.Series(math.nan, index=frame.index)
         for name in frame["metric"].unique():
-            own, metric = frame["metric"] == name, recorded_metric(str(name))
-            scores[own] = score(metric, frame["value"][own].to_numpy(), frame["floor"][own].to_numpy())
+            rows, metric = frame["metric"] == name, recorded_metric(str(name))
+            scores[rows] = score(metric, frame["value"][rows].to_numpy(), frame["floor"][rows].to_numpy())
         # An unknown score is infinite, so that no mean skips it.
         keys = [frame[name] for name in (*setting, *UNIT, "rule")]
         means_of = scores.fillna(math.inf).groupby(keys, observed=True, sort=False).mean()
@@ -394,10 +396,10 @@ class Overall(Comparison):
         deviations /= (counts[places] * len(counts))[:, np.newaxis]
         levels = []
         for name in UNIT:
-            own = pd.factorize(index[name])[0]
+            codes = pd.factorize(index[name])[0]
             # With one net in each setting the deviations are 0, which does not mean that nets are equal.
-            replicated = pd.Series(own).groupby(places).nunique().max() > 1
-            levels.append(own if replicated else np.zeros_like(own))
+            replicated = pd.Series(codes).groupby(places).nunique().max() > 1
+            levels.append(codes if replicated else np.zeros_like(codes))
         nets, inputs = levels
         return cls(tuple(means.columns), means.to_numpy(), deviations, nets, inputs, len(whole))
 

@@ -220,10 +220,19 @@ def log_scale(axis: Any) -> None:
 
 _SIDES = {"center": (-0.5, 0), "right": (-1, -1), "left": (0, 1)}
 _AROUND = (
-    *(("center", 1.8), ("center", -1.8), ("right", 0), ("left", 0), ("left", 1.8), ("left", -1.8)),
-    *(("right", 1.8), ("right", -1.8), ("center", 3.6), ("left", 3.6), ("center", -3.6)),
+    ("center", 1.8),
+    ("center", -1.8),
+    ("right", 0),
+    ("left", 0),
+    ("left", 1.8),
+    ("left", -1.8),
+    ("right", 1.8),
+    ("right", -1.8),
+    ("center", 3.6),
+    ("left", 3.6),
+    ("center", -3.6),
 )
-"""Places of a name around its point, in order of preference: side and height."""
+"""Positions of a name around its point, in order of preference: side and height."""
 
 
 def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) -> list[str]:

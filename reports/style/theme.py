@@ -32,8 +32,18 @@ CONTRAST = 3.0
 _HEX = re.compile("#[0-9a-fA-F]{6}")
 # For rules without a colour of their own: Tol's muted and vibrant schemes, safe for colour-blind readers.
 _OTHERS = (
-    *("#882255", "#332288", "#117733", "#999933", "#aa4499", "#ee3377"),
-    *("#44aa99", "#6699cc", "#994f00", "#5d3a9b", "#cc6677", "#5fae00"),
+    "#882255",
+    "#332288",
+    "#117733",
+    "#999933",
+    "#aa4499",
+    "#ee3377",
+    "#44aa99",
+    "#6699cc",
+    "#994f00",
+    "#5d3a9b",
+    "#cc6677",
+    "#5fae00",
 )
 _MARKERS = {
     **{"sdp": "o", "dvia": "s", "moment_matching": "D", "unscented": "P"},

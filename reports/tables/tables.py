@@ -253,39 +253,45 @@ def _tables(own: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iter
 def _table(
     metric: Metric, nets: NetKind, chosen: pd.DataFrame, companions: pd.DataFrame | None, traits: RuleTraits
 ) -> Table:
-    experiment, network, family = (str(chosen[name].iloc[0]) for name in ("experiment", "network", "noise"))
+    experiment, network = str(chosen["experiment"].iloc[0]), str(chosen["network"].iloc[0])
+    family = str(chosen["noise"].iloc[0])
     rules = tuple(traits.in_order(chosen["rule"].unique()))
     statistics_of = _statistics(metric, chosen, companions)
-    compared = metric.published and not noise_words(family)  # with the paper
+    is_in_paper = metric.published and not noise_words(family)
     ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
     scored = chosen[[*UNIT, "rule", "value", "floor", "stderr"]]
     rows = []
-    for place, at in places(chosen, _PLACE):
-        sigma, component = place
-        scores = Scores.measured(metric, scored.iloc[at], rules)
+    for (sigma, component), positions in places(chosen, _PLACE):
+        scores = Scores.measured(metric, scored.iloc[positions], rules)
         replicates = Replicates.of_scores(metric, scores, traits)
         best = replicates.contest(ranked)
         leads = replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)])
-        own = {rule: statistics_of[*place, rule] for rule in rules if (*place, rule) in statistics_of}
-        floor, floor95 = (
-            _usual(metric, [known.pop(name) for known in own.values()]) for name in ("floor", "floor95")
-        )
-        cells = {
-            rule: Cell(
-                **known,
-                rule=rule,
-                sampling=traits.is_sampling(rule),
-                score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
-                best=best is not None and rule in best.best,
-                leads=leads is not None and rule in leads.best,
-                printed=printed(metric.published, nets.activation, nets.depth, sigma, rule, component)
-                if compared
-                else None,
+        cells: list[Cell | None] = []
+        floors, floors95 = [], []  # of the rules
+        for rule in rules:
+            numbers = statistics_of.get((sigma, component, rule))
+            if numbers is None:
+                cells.append(None)
+                continue
+            floors.append(numbers.pop("floor"))
+            floors95.append(numbers.pop("floor95"))
+            paper = None
+            if is_in_paper:
+                paper = printed(metric.published, nets.activation, nets.depth, sigma, rule, component)
+            cells.append(
+                Cell(
+                    **numbers,
+                    rule=rule,
+                    sampling=traits.is_sampling(rule),
+                    score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
+                    best=best is not None and rule in best.best,
+                    leads=leads is not None and rule in leads.best,
+                    printed=paper,
+                )
             )
-            for rule, known in own.items()
-        }
-        rows.append(Row(sigma, component, tuple(map(cells.get, rules)), floor, floor95))
-    net, input_ = (pd.factorize(chosen[name])[0] for name in UNIT)
+        floor, floor95 = _median_floor(metric, floors), _median_floor(metric, floors95)
+        rows.append(Row(sigma, component, tuple(cells), floor, floor95))
+    net, input_ = pd.factorize(chosen["net"])[0], pd.factorize(chosen["input"])[0]
     return Table(
         experiment=experiment,
         network=network,
@@ -306,10 +312,15 @@ def _statistics(
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Statistics of each cell and its mean floors, by sigma, component and rule, for all cells at once."""
     cells = list(places(chosen, _CELL))
-    order, counts = np.concatenate([rows for _, rows in cells]), np.array([len(rows) for _, rows in cells])
+    # Rows in the order of their cells: sums over cells are then sums over slices.
+    order = np.concatenate([positions for _, positions in cells])
+    counts = np.array([len(positions) for _, positions in cells])
     starts = np.cumsum(counts) - counts
-    names = ("value", "floor", "floor95", "bracket", "row")
-    value, floor, floor95, bracket, row = (chosen[name].to_numpy()[order] for name in names)
+    value = chosen["value"].to_numpy()[order]
+    floor = chosen["floor"].to_numpy()[order]
+    floor95 = chosen["floor95"].to_numpy()[order]
+    bracket = chosen["bracket"].to_numpy()[order]
+    row = chosen["row"].to_numpy()[order]
     shown = metric.shown(value)
 
     def count(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -320,7 +331,8 @@ def _statistics(
         return np.asarray(np.add.reduceat(np.where(known, values, 0.0), starts) / count(known))
 
     infinite = count(np.isinf(shown))
-    with np.errstate(invalid="ignore", divide="ignore"):  # of infinite ones, single ones, and missing floors
+    # Means of infinite values, deviations of single ones, and means of missing floors are NaN.
+    with np.errstate(invalid="ignore", divide="ignore"):
         average = mean(shown)
         squares = np.add.reduceat((shown - np.repeat(average, counts)) ** 2, starts)
         corrected = np.sqrt(np.clip(value**2 - floor**2, 0, None))
@@ -337,20 +349,22 @@ def _statistics(
             "floor": mean(floor),
             "floor95": mean(floor95),
         }
-    beside = {}
+    companion_means = {}
     if companions is not None:
         values = metric.shown(companions["value"].to_numpy())
-        beside = {key: float(values[own].mean()) for key, own in places(companions, _CELL)}
-    numbers = zip(*(column.tolist() for column in columns.values()), strict=True)
-    labelled = np.split(row, starts[1:])
-    return {
-        key: dict(zip(columns, own, strict=True))
-        | {"rows": labels_of(rows), "companion": beside.get(key, math.nan)}
-        for (key, _), own, rows in zip(cells, numbers, labelled, strict=True)
-    }
+        for key, positions in places(companions, _CELL):
+            companion_means[key] = float(values[positions].mean())
+    lists = {name: column.tolist() for name, column in columns.items()}
+    by_cell = {}
+    for number, ((key, _), rows) in enumerate(zip(cells, np.split(row, starts[1:]), strict=True)):
+        numbers = {name: values_of_cells[number] for name, values_of_cells in lists.items()}
+        numbers["rows"] = labels_of(rows)
+        numbers["companion"] = companion_means.get(key, math.nan)
+        by_cell[key] = numbers
+    return by_cell
 
 
-def _usual(metric: Metric, floors: Iterable[float]) -> float:
+def _median_floor(metric: Metric, floors: Iterable[float]) -> float:
     """Median of the rules' mean floors, as shown: rules that predict draws have higher floors."""
     known = [floor for floor in floors if not math.isnan(floor)]
     if not (known and metric.has_floor):
@@ -358,7 +372,7 @@ def _usual(metric: Metric, floors: Iterable[float]) -> float:
     return float(metric.shown(np.array(statistics.median_low(known))))
 
 
-def told_apart(tables: Sequence[Table]) -> list[str]:
+def distinct_names(tables: Sequence[Table]) -> list[str]:
     """Return names of the tables' nets; equal ones are extended by network, experiment and metric."""
     names = [table.nets_label for table in tables]
     distinctions = (
@@ -394,9 +408,11 @@ def headline(tables: Sequence[Table]) -> list[Table]:
     Of several variants of a metric on the same nets, the first counts.
     """
     tables = [table for table in tables if not noise_words(table.noise)] or tables
-    of_kinds = ([t for t in tables if isinstance(t.metric, kind)] for kind in _HEADLINES)
+    chosen: list[Table] = []
+    for kind in _HEADLINES:
+        chosen = chosen or [table for table in tables if isinstance(table.metric, kind)]
     first: dict[tuple[object, ...], Table] = {}
-    for table in next(filter(None, of_kinds), ()):
+    for table in chosen:
         nets = (table.experiment, table.network, table.activation, table.depth)
         first.setdefault((table.metric.name, *nets, table.recipe, table.noise), table)
     return sorted(first.values(), key=lambda t: (activation_rank(t.activation), t.activation, t.depth))

@@ -206,8 +206,9 @@ def _estimate(row: Mapping[str, Any]) -> str:
     from sdp_bench.bench.metrics import recorded_metric
 
     error = math.nan if recorded_metric(row["metric_spec"]).cells_vary else row["stderr"]
-    stderr, floor, floor95 = (
-        "unknown" if math.isnan(number) else f"{number:.4g}"
-        for number in (error, row["floor"], row["floor95"])
-    )
-    return f"{row['value']:.10g} +- {stderr}, floor {floor}, 95 % {floor95} [{row['unit_of_measure']}]"
+
+    def shown(number: float) -> str:
+        return "unknown" if math.isnan(number) else f"{number:.4g}"
+
+    floors = f"floor {shown(row['floor'])}, 95 % {shown(row['floor95'])}"
+    return f"{row['value']:.10g} +- {shown(error)}, {floors} [{row['unit_of_measure']}]"

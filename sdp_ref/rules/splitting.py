@@ -206,7 +206,9 @@ def _parts(
     units: Sequence[float],
     width: float,
 ) -> tuple[Array, Array, Array]:
-    """Weights, centres and axes of the parts of pieces, each along its axis, with shapes as in :class:`Pieces`.
+    """Weights, centres and axes of the parts of pieces, each split along its axis.
+
+    Shapes are those of :class:`Pieces`.
 
     The parts of N(0, 1) are sum_p share_p N(d unit_p, width^2), with units (-1, 1) or (-1, 0, 1). They have
     its variance if 2 share_1 d^2 + width^2 = 1. Pieces that are not `divided` are their own first part.

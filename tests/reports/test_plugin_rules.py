@@ -7,7 +7,7 @@ from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.validation.result import Candidate
 from sdp_bench.reports.drilldown import selected_keys
 from sdp_bench.reports.results import results_of
-from sdp_bench.reports.scorecard.answers import answers
+from sdp_bench.reports.scorecard.answers import recommendations
 from sdp_bench.reports.scorecard.judging import judge
 from sdp_bench.reports.sections.choice import bands_of, choice
 from sdp_ref.rules import Traits
@@ -67,12 +67,12 @@ def test_the_report_never_calls_a_sampling_plugin_the_best_that_does_not_sample(
     (row,) = results.tables[0].rows
     assert [row.ranked(sampling=own)[0].rule for own in (True, False)] == ["mine", "sdp"]
     (band,) = bands_of(choice(results.tabled, results.traits))
-    for answer in band.conditions[0].answers:
+    for answer in band.conditions[0].rankings:
         assert (answer.best.leader, answer.sampling, answer.deterministic.leader) == ("mine", True, "sdp")
 
 
 def test_nor_does_the_scorecard(results):
-    found = answers(results.frame, results.traits, [])
+    found = recommendations(results.frame, results.traits, [])
     assert {answer.ranking.leader for answer in found} == {"mine"}
     said = judge(results, Candidate("dvia"), []).verdict.details
     assert "compared with SDP, the best built-in rule: better in 0, worse in 1" in said
@@ -81,9 +81,9 @@ def test_nor_does_the_scorecard(results):
 
 def test_a_sampling_plugin_with_unknown_draws_is_not_ranked_where_no_spread_is_known(tmp_path):
     results = stored(tmp_path, nets=1)
-    assert {answer.rule for answer in answers(results.frame, results.traits, [])} == {"sdp"}
+    assert {answer.rule for answer in recommendations(results.frame, results.traits, [])} == {"sdp"}
     (band,) = bands_of(choice(results.tabled, results.traits))
-    assert band.conditions[0].answers[-1].best.leader == "sdp"
+    assert band.conditions[0].rankings[-1].best.leader == "sdp"
 
 
 def test_label_colour_order_and_reference_are_those_stored(results):

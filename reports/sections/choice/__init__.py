@@ -18,7 +18,7 @@ from ...numbers import Group, Number, Page, slug
 from ...results import Results
 from ...section import Context, Section
 from ...site import CHOICE
-from ...statistics.costs import Costs, plain_samples
+from ...statistics.costs import Cost, Costs, plain_samples
 from ...statistics.ranking import MIN_LEVELS, UNIT, Overall, Ranking, Replicates, labels_of
 from ...style import labels
 from ...style.figure import SMALL, Figure, look, panels
@@ -66,7 +66,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Answer:
+class BudgetRanking:
     """Rankings of all rules and of deterministic ones within a budget; `sampling`: the best rule samples."""
 
     budget: float
@@ -81,13 +81,13 @@ class Condition:
 
     sigma: float
     standings: tuple[Standing, ...]
-    answers: tuple[Answer, ...]
+    rankings: tuple[BudgetRanking, ...]
     floor: float
     design: str
     fixed: bool
 
     def standing(self, rule: str) -> Standing | None:
-        return next((each for each in self.standings if each.rule == rule), None)
+        return next((standing for standing in self.standings if standing.rule == rule), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,13 +117,13 @@ class Band:
     @property
     def rules(self) -> list[str]:
         return self.traits.in_order(
-            each.rule for condition in self.conditions for each in condition.standings
+            standing.rule for condition in self.conditions for standing in condition.standings
         )
 
     @property
     def budgets(self) -> tuple[float, ...]:
         """Budgets; without times of sampling only "any"."""
-        return tuple(answer.budget for answer in self.conditions[0].answers)
+        return tuple(ranking.budget for ranking in self.conditions[0].rankings)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,10 @@ class Block:
     @property
     def parts(self) -> list[tuple[str, list[Band]]]:
         names = dict.fromkeys(band.activation for band in self.bands)
-        return [(activation_label(n), [b for b in self.bands if b.activation == n]) for n in names]
+        return [
+            (activation_label(name), [band for band in self.bands if band.activation == name])
+            for name in names
+        ]
 
     @property
     def sigmas(self) -> list[float]:
@@ -152,7 +155,10 @@ def choice(frame: pd.DataFrame, traits: RuleTraits) -> list[Block]:
     for band in bands:
         if band and len(band.rules) > 1:
             blocks.setdefault((band.metric.name, band.scale, band.budgets), []).append(band)
-    return [Block(own[0].metric, *key[1:], tuple(own)) for key, own in blocks.items()]
+    return [
+        Block(bands_of_block[0].metric, scale, budgets, tuple(bands_of_block))
+        for (_, scale, budgets), bands_of_block in blocks.items()
+    ]
 
 
 def bands_of(blocks: Iterable[Block]) -> list[Band]:
@@ -246,16 +252,16 @@ def _condition(
         )
         for rule in replicates.rules
     )
-    answers = []
+    rankings = []
     for budget in budgets:
         affordable = [rule for rule in replicates.rules if costs.within(rule, budget)]
         deterministic = [rule for rule in affordable if rule not in replicates.sampling]
         best = replicates.contest(affordable)
         sampling = best is not None and best.leader in replicates.sampling
-        answers.append(Answer(budget, best, replicates.contest(deterministic), sampling))
+        rankings.append(BudgetRanking(budget, best, replicates.contest(deterministic), sampling))
     floors = part["floor"].dropna().to_numpy()
     floor = float(metric.shown(floors).mean()) if len(floors) else math.nan
-    return Condition(sigma, standings, tuple(answers), floor, replicates.design, replicates.fixed)
+    return Condition(sigma, standings, tuple(rankings), floor, replicates.design, replicates.fixed)
 
 
 def as_accurate(score: float, curve: dict[int, float]) -> tuple[str, float] | None:
@@ -287,17 +293,20 @@ def front(rule: str, replicates: Replicates | Overall, costs: Costs) -> tuple[st
     """
     if rule not in costs.by_rule:
         return UNDECIDED, ""
-    rivals = [each for each in replicates.rules if each != rule and costs.no_dearer(each, rule)]
-    better = [each for each in rivals if replicates.beats(each, rule, len(rivals))]
+    rivals = [rival for rival in replicates.rules if rival != rule and costs.no_dearer(rival, rule)]
+    better = [rival for rival in rivals if replicates.beats(rival, rule, len(rivals))]
     if better:
         return OFF, min(better, key=replicates.mean)
-    return (ON if all(replicates.beats(rule, each) for each in rivals) else UNDECIDED), ""
+    beats_all = all(replicates.beats(rule, rival) for rival in rivals)
+    return ON if beats_all else UNDECIDED, ""
 
 
 SHOWN = 3
 """Kinds of nets, and values of sigma, in the first figure."""
 MOST = 12
 """Largest number of panels in the second figure."""
+MOST_TICKS = 4
+"""Largest number of powers of ten under a panel; more labels would overlap."""
 
 PLAIN = Style("Monte Carlo, with its number of samples", GREY, "o", (1.0, 1.4))
 
@@ -310,7 +319,7 @@ def choice_figures(blocks: Sequence[Block]) -> tuple[Figure | None, Figure | Non
     """
     bands = blocks[0].bands
     first = _ends_and_middle([band for band in bands if band.activation == bands[0].activation])
-    common = set.intersection(*({condition.sigma for condition in band.conditions} for band in first))
+    common = set.intersection(*[{condition.sigma for condition in band.conditions} for band in first])
     main = [
         (band, condition)
         for band in first
@@ -367,10 +376,39 @@ def draw(
     floor: float = math.nan,
 ) -> list[tuple[float, float, str, str]]:
     """Draw accuracy against cost in one condition; return points with labels, empty for Monte Carlo."""
-    known = [each for each in standings if each.rule in costs.by_rule]
-    low = min(costs.by_rule[each.rule].seconds for each in known) / 1.6
-    high = max(costs.by_rule[each.rule].typical for each in known) * 1.7
+    known = [standing for standing in standings if standing.rule in costs.by_rule]
+    low = min(costs.by_rule[standing.rule].seconds for standing in known) / 1.6
+    high = max(costs.by_rule[standing.rule].typical for standing in known) * 1.7
     axes.set_xscale("log")
+    _set_accuracy_axis(axes, metric)
+    _draw_front(axes, [(costs.by_rule[s.rule].seconds, s.value) for s in known], metric, high)
+    if math.isfinite(floor):
+        axes.axhline(floor, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    plain = []
+    for standing in known:
+        samples = plain_samples(standing.rule)
+        if samples:
+            plain.append((costs.by_rule[standing.rule].seconds, standing.value, samples))
+    _draw_plain(axes, sorted(plain), high / low)
+    points = []
+    for standing in known:
+        cost = costs.by_rule[standing.rule]
+        style = PLAIN if is_plain(standing.rule) else styled[standing.rule]
+        label = f"{styled[standing.rule].label} at {labels.duration(cost.seconds)}"
+        _draw_standing(axes, standing, cost, metric, style, label)
+        name = "" if is_plain(standing.rule) else style.label
+        points.append((cost.seconds, standing.value, name, style.colour))
+    exponents = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    step = math.ceil(len(exponents) / MOST_TICKS) or 1
+    powers = [10.0**exponent for exponent in exponents[::step]]
+    axes.set_xticks(powers, [labels.duration(power) for power in powers])
+    axes.set_xticks([], minor=True)
+    axes.set(xlim=(low, high), xlabel="time for one input")
+    return points
+
+
+def _set_accuracy_axis(axes: Axes, metric: Metric) -> None:
+    """Label and orient the vertical axis, on which better is up."""
     if metric.complement:
         axes.set_ylim(0, 1.03)
         axes.set_ylabel(metric.label)
@@ -378,37 +416,33 @@ def draw(
         axes.set_ylabel("distance")
         if metric.better != "higher":
             axes.invert_yaxis()
-    seconds, values = np.array(sorted((costs.by_rule[each.rule].seconds, each.value) for each in known)).T
-    best = (np.maximum if metric.better == "higher" else np.minimum).accumulate(values)
-    axes.step([*seconds, high], [*best, best[-1]], where="post", color=INK, linewidth=0.9, alpha=0.75)
-    if math.isfinite(floor):
-        axes.axhline(floor, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    plain = [(costs.by_rule[each.rule].seconds, each.value, plain_samples(each.rule)) for each in known]
-    _draw_plain(axes, sorted(point for point in plain if point[2]), high / low)
-    points = []
-    for each in known:
-        cost, style = costs.by_rule[each.rule], PLAIN if is_plain(each.rule) else styled[each.rule]
-        ends = np.array([each.value - each.half_width, each.value + each.half_width])
-        ends = ends.clip(0, 1 if metric.complement else None)
-        axes.vlines(cost.seconds, *ends, color=style.colour, linewidth=1, alpha=0.6)
-        axes.hlines(each.value, cost.seconds, cost.typical, color=style.colour, linewidth=1, alpha=0.6)
-        label = f"{styled[each.rule].label} at {labels.duration(cost.seconds)}"
-        marker: dict[str, Any] = {"marker": style.marker or ".", "label": label}
-        if each.front == OFF:
-            marker |= {"markerfacecolor": LIGHT, "markeredgewidth": 1.1}
-        elif each.front == ON:
-            marker |= {"markeredgecolor": INK, "markeredgewidth": 1.2, "markersize": 5}
-        axes.plot([cost.seconds], [each.value], **style.line | marker)
-        points.append((cost.seconds, each.value, "" if is_plain(each.rule) else style.label, style.colour))
-    powers = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
-    step = math.ceil(len(powers) / 4) or 1
-    axes.set_xticks(powers[::step], [labels.duration(power) for power in powers[::step]])
-    axes.set_xticks([], minor=True)
-    axes.set(xlim=(low, high), xlabel="time for one input")
-    return points
 
 
-def _draw_plain(axes: Axes, points: Sequence[tuple[float, float, int | None]], width: float) -> None:
+def _draw_front(axes: Axes, points: Iterable[tuple[float, float]], metric: Metric, end: float) -> None:
+    """Draw the best value that is reached within each time, up to `end`, from times and values."""
+    seconds, values = np.array(sorted(points)).T
+    better = np.maximum if metric.better == "higher" else np.minimum
+    best = better.accumulate(values)
+    axes.step([*seconds, end], [*best, best[-1]], where="post", color=INK, linewidth=0.9, alpha=0.75)
+
+
+def _draw_standing(
+    axes: Axes, standing: Standing, cost: Cost, metric: Metric, style: Style, label: str
+) -> None:
+    """Draw a rule as a marker, with its 95 % interval and a line from the fastest run to the median."""
+    low, high = standing.value - standing.half_width, standing.value + standing.half_width
+    low, high = np.clip([low, high], 0, 1 if metric.complement else None)
+    axes.vlines(cost.seconds, low, high, color=style.colour, linewidth=1, alpha=0.6)
+    axes.hlines(standing.value, cost.seconds, cost.typical, color=style.colour, linewidth=1, alpha=0.6)
+    marker: dict[str, Any] = {"marker": style.marker or ".", "label": label}
+    if standing.front == OFF:
+        marker |= {"markerfacecolor": LIGHT, "markeredgewidth": 1.1}
+    elif standing.front == ON:
+        marker |= {"markeredgecolor": INK, "markeredgewidth": 1.2, "markersize": 5}
+    axes.plot([cost.seconds], [standing.value], **style.line | marker)
+
+
+def _draw_plain(axes: Axes, points: Sequence[tuple[float, float, int]], width: float) -> None:
     """Line through plain Monte Carlo, and its sample counts as far as they have room."""
     axes.plot(
         [x for x, _, _ in points], [y for _, y, _ in points], **PLAIN.line | {"marker": "", "label": None}
@@ -442,7 +476,7 @@ def how_often_best(bands: Sequence[Band]) -> pd.DataFrame:
     for band in bands:
         family = NetKind(band.activation, band.depths[-1]).family or "fully connected"
         for condition in band.conditions:
-            ranking = condition.answers[-1].deterministic
+            ranking = condition.rankings[-1].deterministic
             if ranking and not condition.fixed:
                 of[family] = of.get(family, 0) + 1
                 rows += [(rule, family, True, rule == ranking.leader) for rule in ranking.best]
@@ -475,13 +509,20 @@ def against_sampling(bands: Sequence[Band]) -> pd.DataFrame:
     """
     rows = []
     for band in bands:
-        for answer in (one for each in band.conditions if not each.fixed for one in each.answers[:-1]):
-            if not (answer.best and answer.deterministic):
+        within_budgets = [
+            ranking
+            for condition in band.conditions
+            if not condition.fixed
+            for ranking in condition.rankings[:-1]  # the last one has no limit of time
+        ]
+        for ranking in within_budgets:
+            best, deterministic = ranking.best, ranking.deterministic
+            if best is None or deterministic is None:
                 continue
-            if any(map(band.traits.is_sampling, (*answer.best.best, *answer.best.worse))):
-                sampling = set(map(band.traits.is_sampling, answer.best.best))
-                better = sampling == {False}, sampling == {True}, len(sampling) > 1
-                rows.append((int(answer.budget), *better))
+            if any(map(band.traits.is_sampling, (*best.best, *best.worse))):
+                sampling = set(map(band.traits.is_sampling, best.best))
+                kinds = (sampling == {False}, sampling == {True}, len(sampling) > 1)
+                rows.append((int(ranking.budget), *kinds))
     columns = ["budget", "deterministic", "sampling", "undecided"]
     return pd.DataFrame(rows, columns=columns).groupby("budget").sum()
 
@@ -499,14 +540,14 @@ class WhichRule(Section):
     order = 20
 
     def build(self, results: Results) -> Context | None:
-        found = choices(results)
-        if not found:
+        blocks = choices(results)
+        if not blocks:
             return None
-        front, other_fronts = choice_figures(found)
+        front, other_fronts = choice_figures(blocks)
         return {
-            "choice": found,
-            "often": how_often_best(bands_of(found)),
-            "sampling": against_sampling(bands_of(found)),
+            "choice": blocks,
+            "often": how_often_best(bands_of(blocks)),
+            "sampling": against_sampling(bands_of(blocks)),
             "front": front,
             "other_fronts": other_fronts,
             "styles": results.styles,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,11 @@ NET = ["activation", "depth", "width", "training", "seed"]
 SETTING = [*NET, "noise", "use"]
 POINTS = ("unscented",)
 """Rules that run the net at points and do not look inside it."""
-_RESOLVED = 1.5  # an error, relative to that of the oracle
+_RESOLVED = 1.5
+"""Least error, in errors of the oracle, of which the part left after subtraction in quadrature is known.
+
+At 1.5, it is sqrt(1.5² - 1) = 1.1 times the oracle's error.
+"""
 
 Array = NDArray[np.float64]
 TITLES = {
@@ -61,67 +66,108 @@ def factors(records: pd.DataFrame) -> pd.DataFrame:
     the rule, or of the sampler's smallest size, is below what the oracle resolves, and the factor is a lower
     bound. Of repeated measurements, with oracles of several sizes, the last one counts.
     """
-    own = records.astype(dict.fromkeys(("rule", "objective", "metric"), str))
-    own = own.drop_duplicates(["objective", "seed", "rule", "metric", "component"], keep="last")
-    parts = own["objective"].drop_duplicates()
-    nets = parts.str.extract(r"(?P<activation>\w+) (?P<depth>\d+)x(?P<width>\d+) (?P<training>\w+)")
-    own = own.merge(nets.assign(objective=parts), on="objective").astype({"depth": int, "width": int})
-    passes = own[own["metric"] == "operations"].pivot(index=NET, columns="rule", values="value")
-    errors = own[own["metric"].isin(USES)].rename(columns={"metric": "use", "component": "noise"})
-    errors = errors.assign(noise=errors["noise"].astype(str).astype(float))
-    errors = errors.pivot(index=SETTING, columns="rule", values="value")
-    errors = errors[errors["oracle"] > 0]  # else the class is certain, and every method is right
-    oracle = errors["oracle"].to_numpy()[:, None]
-    raw = errors.to_numpy()
-    resolved = pd.DataFrame(raw > _RESOLVED * oracle, errors.index, errors.columns)
-    floor = np.where(np.isnan(raw), raw, oracle)
-    corrected = np.where(resolved, np.sqrt(np.maximum(raw**2 - oracle**2, 0)), floor)
-    errors = pd.DataFrame(corrected, errors.index, errors.columns)
+    passes, raw = _passes_and_errors(records)
+    errors, resolved = _corrected(raw)
     counts = passes.reindex(pd.MultiIndex.from_frame(errors.reset_index()[NET]))
-    found = []
-    for rule in (rule for rule in RULES if rule in errors):
-        error, cost = errors[rule].to_numpy(), counts[rule].to_numpy()
-        accurate = error <= errors.index.get_level_values("use").map(LIMITS).to_numpy(float)
+    limits = errors.index.get_level_values("use").map(LIMITS).to_numpy(float)
+    smallest = resolved[[_sampler(sampler, SIZES[0]) for sampler in SAMPLERS]].to_numpy()
+    tables = []
+    for rule in RULES:
+        if rule not in errors:
+            continue
+        error = errors[rule].to_numpy()
+        accurate = error <= limits
         needed = pd.DataFrame(index=errors.index)
         for sampler in SAMPLERS:
-            names = [f"{sampler}:samples={size}" for size in SIZES]
-            samples = _samples(error, errors[names].to_numpy())
-            samples[~resolved[names[0]] & errors[names[0]].notna()] = 1.0
-            first, last = counts[names[0]].to_numpy(), counts[names[-1]].to_numpy()
-            # passes are linear in the number of samples: the control variate also takes a Jacobian
-            needed[sampler] = first + (samples - SIZES[0]) * (last - first) / (SIZES[-1] - SIZES[0])
+            needed[sampler] = _needed_passes(sampler, error, errors, resolved, counts)
         best, least = needed.fillna(np.inf).idxmin(axis=1), needed.min(axis=1)
-        smallest = resolved[[f"{sampler}:samples={SIZES[0]}" for sampler in SAMPLERS]].to_numpy()
+        smallest_is_resolved = smallest[range(len(best)), best.map(SAMPLERS.index)]
+        passes_of_rule = counts[rule].to_numpy()
         columns = {
             "rule": rule,
             "error": error,
             "accurate": accurate,
-            "bound": ~resolved[rule] | (accurate & ~smallest[range(len(best)), best.map(SAMPLERS.index)]),
-            "passes": cost,
+            "bound": ~resolved[rule] | (accurate & ~smallest_is_resolved),
+            "passes": passes_of_rule,
             "sampler": best,
             "needed": least,
-            "factor": least / cost,
+            "factor": least / passes_of_rule,
         }
-        found.append(needed.assign(**columns)[list(columns)][~np.isnan(error)].reset_index())
-    return pd.concat(found, ignore_index=True)
+        tables.append(needed.assign(**columns)[list(columns)][~np.isnan(error)].reset_index())
+    return pd.concat(tables, ignore_index=True)
+
+
+def _passes_and_errors(records: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return passes by net (rows) and rule (columns), and errors by setting and rule."""
+    rows = records.astype(dict.fromkeys(("rule", "objective", "metric"), str))
+    rows = rows.drop_duplicates(["objective", "seed", "rule", "metric", "component"], keep="last")
+    objectives = rows["objective"].drop_duplicates()
+    nets = objectives.str.extract(r"(?P<activation>\w+) (?P<depth>\d+)x(?P<width>\d+) (?P<training>\w+)")
+    rows = rows.merge(nets.assign(objective=objectives), on="objective").astype({"depth": int, "width": int})
+    passes = rows[rows["metric"] == "operations"].pivot(index=NET, columns="rule", values="value")
+    errors = rows[rows["metric"].isin(USES)].rename(columns={"metric": "use", "component": "noise"})
+    errors = errors.assign(noise=errors["noise"].astype(str).astype(float))
+    errors = errors.pivot(index=SETTING, columns="rule", values="value")
+    return passes, errors[errors["oracle"] > 0]  # otherwise the class is certain, and every method is right
+
+
+def _corrected(raw: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return errors without that of the oracle, and whether they are resolved.
+
+    The errors of method and oracle are independent, so that their squares add up: sqrt(raw² - oracle²). An
+    error that is not resolved is replaced by the oracle's, a bound from above.
+    """
+    oracle = raw["oracle"].to_numpy()[:, None]
+    measured = raw.to_numpy()
+    resolved = pd.DataFrame(measured > _RESOLVED * oracle, raw.index, raw.columns)
+    floor = np.where(np.isnan(measured), measured, oracle)
+    corrected = np.where(resolved, np.sqrt(np.maximum(measured**2 - oracle**2, 0)), floor)
+    return pd.DataFrame(corrected, raw.index, raw.columns), resolved
+
+
+def _sampler(name: str, size: int) -> str:
+    return f"{name}:samples={size}"
+
+
+def _needed_passes(
+    sampler: str, error: Array, errors: pd.DataFrame, resolved: pd.DataFrame, counts: pd.DataFrame
+) -> Array:
+    """Return the passes with which a sampler has an error, by setting.
+
+    One sample if the error of the sampler's smallest size is below what the oracle resolves.
+    """
+    names = [_sampler(sampler, size) for size in SIZES]
+    samples = _samples(error, errors[names].to_numpy())
+    samples[~resolved[names[0]] & errors[names[0]].notna()] = 1.0
+    # Passes are linear in the number of samples; the control variate also takes a Jacobian.
+    first, last = counts[names[0]].to_numpy(), counts[names[-1]].to_numpy()
+    return np.asarray(first + (samples - SIZES[0]) * (last - first) / (SIZES[-1] - SIZES[0]))
 
 
 def _samples(error: Array, errors: Array) -> Array:
     """Return the number of samples with which a sampler has an error, from its errors (n, sizes) by size.
 
-    Interpolated linearly in the logarithms, and beyond the measured sizes as the inverse square of the error;
-    at least one sample.
+    Interpolated linearly in the logarithms. Beyond the measured sizes the error is proportional to
+    samples**-0.5, as that of any mean of independent draws, so that log samples = log size + 2 log(error at
+    the size / error). At least one sample.
     """
+    # The exact error falls with the size; a measured one that rises is noise, and its inverse is ambiguous.
     errors = np.minimum.accumulate(errors, axis=1)
-    after = np.clip((errors > error[:, None]).sum(1), 1, errors.shape[1] - 1)
-    x, y = np.log(errors), np.log(np.array(SIZES, float))
-    x0, x1 = (np.take_along_axis(x, place[:, None], 1)[:, 0] for place in (after - 1, after))
-    y0, y1 = y[after - 1], y[after]
+    log_errors, log_sizes = np.log(errors), np.log(np.array(SIZES, float))
+    # The sizes on either side of the error, or the first or last two.
+    right = np.clip((errors > error[:, None]).sum(1), 1, errors.shape[1] - 1)
+    left = right - 1
+    rows = np.arange(len(errors))
+    left_error, right_error = log_errors[rows, left], log_errors[rows, right]
+    step = log_sizes[right] - log_sizes[left]
     with np.errstate(divide="ignore", invalid="ignore"):
-        inside = y0 + (y1 - y0) * (np.log(error) - x0) / (x1 - x0)
-        low, high = (y[end] + 2 * (x[:, end] - np.log(error)) for end in (0, -1))
-    found = np.where(error >= errors[:, 0], low, np.where(error <= errors[:, -1], high, inside))
-    return np.asarray(np.exp(np.maximum(found, 0)))
+        log_error = np.log(error)
+        interpolated = log_sizes[left] + step * (log_error - left_error) / (right_error - left_error)
+        fewer = log_sizes[0] + 2 * (log_errors[:, 0] - log_error)
+        more = log_sizes[-1] + 2 * (log_errors[:, -1] - log_error)
+    log_samples = np.where(error <= errors[:, -1], more, interpolated)
+    log_samples = np.where(error >= errors[:, 0], fewer, log_samples)
+    return np.asarray(np.exp(np.maximum(log_samples, 0)))
 
 
 def best_inside(compared: pd.DataFrame) -> pd.DataFrame:
@@ -142,8 +188,8 @@ def verdicts(compared: pd.DataFrame) -> pd.Series[Any]:
     """
     factor, bound, accurate = compared["factor"], compared["bound"], compared["accurate"]
     kinds = [accurate & (factor > TIED), bound, ~accurate | (factor < 1 / TIED)]
-    found = np.select(kinds, ["inside", "unresolved", "sampling"], default="tied")
-    return pd.Series(found, index=compared.index)
+    names = np.select(kinds, ["inside", "unresolved", "sampling"], default="tied")
+    return pd.Series(names, index=compared.index)
 
 
 def crossovers(best: pd.DataFrame) -> pd.DataFrame:
@@ -159,19 +205,19 @@ def shares(compared: pd.DataFrame, by: list[str], draws: int = 2000) -> pd.DataF
     `inside`, from resamples of nets, `accurate`, and the median `factor` where the rule is accurate enough.
     """
     kinds = ("inside", "sampling", "tied", "unresolved")
-    own = compared.assign(verdict=verdicts(compared))
+    judged = compared.assign(verdict=verdicts(compared))
+    judged = judged.assign(wins=judged["verdict"] == "inside")
     generator = np.random.default_rng(0)
     rows = []
-    for key, part in own.groupby(by, observed=True, sort=False):
+    for key, part in judged.groupby(by, observed=True, sort=False):
         counts = part["verdict"].value_counts(normalize=True)
-        wins = (
-            part.assign(wins=part["verdict"] == "inside").groupby(NET)["wins"].agg(["sum", "size"]).to_numpy()
-        )
+        wins = part.groupby(NET)["wins"].agg(["sum", "size"]).to_numpy()  # by net
         drawn = wins[generator.integers(len(wins), size=(draws, len(wins)))].sum(1)
         ends = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
         factor = float(part.loc[part["accurate"], "factor"].median())
-        said = [float(counts.get(kind, 0.0)) for kind in kinds]
-        rows.append((*key, len(part), len(wins), *said, *ends, float(part["accurate"].mean()), factor))
+        shares_of_kinds = [float(counts.get(kind, 0.0)) for kind in kinds]
+        accurate = float(part["accurate"].mean())
+        rows.append((*key, len(part), len(wins), *shares_of_kinds, *ends, accurate, factor))
     names = ["settings", "nets", *kinds, "low", "high", "accurate", "factor"]
     return pd.DataFrame(rows, columns=[*by, *names])
 
@@ -215,22 +261,25 @@ class EqualCompute(Section):
 def comparison(results: Results) -> pd.DataFrame | None:
     """Return the factors of compute of all settings, None if they were not measured."""
     frame = results.frame
-    if frame.empty or not (own := frame[frame["experiment"] == EXPERIMENT.name])["metric"].isin(USES).any():
+    if frame.empty:
         return None
-    return factors(own[["objective", "seed", "rule", "metric", "component", "value"]])
+    rows = frame[frame["experiment"] == EXPERIMENT.name]
+    if not rows["metric"].isin(USES).any():
+        return None
+    return factors(rows[["objective", "seed", "rule", "metric", "component", "value"]])
 
 
 def answer(best: pd.DataFrame) -> str:
     """Say in which settings looking inside wins, from one rule of each setting."""
     by_part = {part: share for _, part, share in noise_shares(best)}
-    said = (
+    sentence = (
         f"On nets of {_widths(best)} units a layer, a rule that looks inside the net is accurate enough and "
         f"takes less than half the operations of the best sampler in {_by_noise(best)}."
     )
     if not {_MOMENTS, _OTHERS} <= by_part.keys():
-        return said
+        return sentence
     return (
-        f"{said} At larger noise, the share is {by_part[_MOMENTS]} for means and standard deviations of "
+        f"{sentence} At larger noise, the share is {by_part[_MOMENTS]} for means and standard deviations of "
         f"nets with one or two hidden layers, and {by_part[_OTHERS]} otherwise."
     )
 
@@ -279,24 +328,24 @@ def _share(best: pd.DataFrame) -> str:
 def _wins(best: pd.DataFrame) -> Figure:
     import seaborn as sns
 
-    own = best.assign(wins=(verdicts(best) == "inside").astype(float))
-    styled = {
-        kind: Style(
-            label, ORDERED[0 if kind[1] == "relu" else 4], "o", (2.0, 1.2) if kind[0] == "random" else ()
-        )
-        for kind, label in KINDS.items()
-    }
+    judged = best.assign(wins=(verdicts(best) == "inside").astype(float))
+    styled = {}
+    for (training, activation), label in KINDS.items():
+        colour = ORDERED[0 if activation == "relu" else 4]
+        dashes = (2.0, 1.2) if training == "random" else ()
+        styled[training, activation] = Style(label, colour, "o", dashes)
     drawing, axes = panels([TITLES[use] for use in USES], styled.values(), columns=3)
-    for use, place in zip(USES, axes, strict=False):
+    for use, ax in zip(USES, axes, strict=False):
+        rows_of_use = judged[judged["use"] == use]
         for (training, activation), style in styled.items():
-            chosen = (own["use"] == use) & (own["training"] == training) & (own["activation"] == activation)
-            if chosen.any():
+            kind = (rows_of_use["training"] == training) & (rows_of_use["activation"] == activation)
+            if kind.any():
                 sns.lineplot(
-                    own[chosen], x="noise", y="wins", errorbar=("ci", 95), n_boot=400, seed=0, ax=place,
+                    rows_of_use[kind], x="noise", y="wins", errorbar=("ci", 95), n_boot=400, seed=0, ax=ax,
                     err_style="bars", legend=False, **style.line,
                 )  # fmt: skip
-        log_scale(place.xaxis)
-        place.set(xlabel="noise, kink distances", ylabel="", ylim=(-0.03, 1.03))
+        log_scale(ax.xaxis)
+        ax.set(xlabel="noise, kink distances", ylabel="", ylim=(-0.03, 1.03))
     axes[0].set_ylabel("share of nets")
     return Figure(
         "figure-compute",
@@ -315,8 +364,9 @@ def _wins(best: pd.DataFrame) -> Figure:
 def _crossings(crossings: pd.DataFrame) -> Figure:
     import seaborn as sns
 
-    own = crossings.assign(size=np.log10(crossings["crossing"].clip(1e-3, None)))
-    kinds = [kind for kind in KINDS if ((own["training"] == kind[0]) & (own["activation"] == kind[1])).any()]
+    sized = crossings.assign(size=np.log10(crossings["crossing"].clip(1e-3, None)))
+    present = set(zip(sized["training"], sized["activation"], strict=True))
+    kinds = [kind for kind in KINDS if kind in present]
     titles = [TITLES[use] if kind == kinds[0] else "" for kind in kinds for use in USES]
     drawing, axes = panels(
         titles,
@@ -329,9 +379,10 @@ def _crossings(crossings: pd.DataFrame) -> Figure:
         below=0.18,
         margin=0.8,
     )
-    for place, ax in enumerate(axes):
-        kind, use = kinds[place // len(USES)], USES[place % len(USES)]
-        part = own[(own["training"] == kind[0]) & (own["activation"] == kind[1]) & (own["use"] == use)]
+    for ax, (kind, use) in zip(axes, itertools.product(kinds, USES), strict=True):
+        training, activation = kind
+        of_kind = sized[(sized["training"] == training) & (sized["activation"] == activation)]
+        part = of_kind[of_kind["use"] == use]
         ax.set_title(ax.get_title(loc="left"), fontsize=SMALL)
         ax.grid(visible=False)
         if part.empty:
@@ -361,5 +412,5 @@ def _crossings(crossings: pd.DataFrame) -> Figure:
 
 
 def _ends(levels: pd.Series[float]) -> str:
-    texts = (f"{end:g}".removeprefix("0") or "0" for end in (levels.min(), levels.max()))
+    texts = [f"{end:g}".removeprefix("0") or "0" for end in (levels.min(), levels.max())]
     return "–".join(dict.fromkeys(texts))

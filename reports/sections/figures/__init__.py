@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -18,12 +18,19 @@ from ...style.figure import SMALL, Figure, look, panels
 from ...style.names import RuleTraits, activation_label, activation_rank
 from ...style.theme import GREY, LIGHT, is_plain, styles
 from ...tables.over_noise import over_noise
-from ...tables.tables import Table, headline, told_apart
+from ...tables.tables import Table, distinct_names, headline
 
 _MOST = 12
 """Largest number of panels in a figure."""
 _FAMILIES = ("ReLU nets", "Other nets", "Images and sequences")
-_ROW, _COLUMN = 0.115, 0.17  # in, of a heat map
+_NET = ["family", "rank", "activation", "depth", "distinction"]
+"""Columns that identify a row of the heat map, in the order of sorting."""
+
+# Inches of the heat map.
+_ROW, _COLUMN, _GAP = 0.115, 0.17, 0.12
+_TITLE_WIDTH = 1.45  # of the longest label of a rule
+_CHARACTER = 0.055  # of the names of nets
+_PAGE_WIDTH = 10.2
 
 
 def figures(tables: Sequence[Table], traits: RuleTraits, others: Sequence[Table] = ()) -> list[Figure]:
@@ -49,27 +56,27 @@ def _family(activation: str) -> str:
 def by_family(tables: Sequence[Table], traits: RuleTraits) -> Iterator[Figure]:
     """A figure over noise for each family of nets, from tables of one metric."""
     families: dict[str, list[tuple[str, Table]]] = {}
-    for name, table in zip(told_apart(tables), tables, strict=True):
+    for name, table in zip(distinct_names(tables), tables, strict=True):
         if len({row.sigma for row in table.rows}) > 1:
             families.setdefault(_family(table.activation), []).append((name, table))
-    for family, own in families.items():
+    for family, named in families.items():
         anchor, title = "figure-sigma", "Over input noise"
         if len(families) > 1:
             anchor += f"-{family.split()[0].lower()}"
             title += f": {family if family.startswith('ReLU') else family[0].lower() + family[1:]}"
-        yield _over_sigma(anchor, title, own[:_MOST], traits, len(own) - _MOST)
+        yield _over_sigma(anchor, title, named[:_MOST], traits, len(named) - _MOST)
 
 
 @look()
 def _over_sigma(
-    anchor: str, title: str, own: Sequence[tuple[str, Table]], traits: RuleTraits, left_out: int = 0
+    anchor: str, title: str, named: Sequence[tuple[str, Table]], traits: RuleTraits, left_out: int = 0
 ) -> Figure:
-    styled = styles((rule for _, table in own for rule in table.rules), traits)
-    drawing = over_noise(own, styled)
-    metric = own[0][1].metric
-    one = all(table.metric.name == metric.name for _, table in own)
+    tables = [table for _, table in named]
+    styled = styles((rule for table in tables for rule in table.rules), traits)
+    drawing = over_noise(named, styled)
+    is_one_metric = len({table.metric.name for table in tables}) == 1
     rest = f" {labels.plural(left_out, 'further kind')} of nets: in the tables." if left_out > 0 else ""
-    what = f"Mean {metric.title}" if one else "Means"
+    what = f"Mean {tables[0].metric.title}" if is_one_metric else "Means"
     caption = (
         f"{what} over nets and inputs. The band reaches from Monte Carlo with the fewest samples to that "
         f"with the most. Beyond the dashed line a rule cannot be distinguished from one with the exact law "
@@ -84,12 +91,11 @@ def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
         kinds.setdefault((table.activation, table.depth, table.noise, table.recipe), []).append(table)
     if not kinds:
         return None
-    own = max(kinds.values(), key=lambda own: len({table.metric.name for table in own}))
-    # Of several tables of a metric, the one with most rules.
-    first = {
-        (table.metric.name, table.variant): table for table in sorted(own, key=lambda table: len(table.rules))
-    }
-    chosen = sorted(first.values(), key=lambda table: (table.metric.rank, table.variant))[:_MOST]
+    of_kind = max(kinds.values(), key=lambda tables: len({table.metric.name for table in tables}))
+    largest: dict[tuple[str, str], Table] = {}  # of several tables of a metric, the one with most rules
+    for table in sorted(of_kind, key=lambda table: len(table.rules)):
+        largest[table.metric.name, table.variant] = table
+    chosen = sorted(largest.values(), key=lambda table: (table.metric.rank, table.variant))[:_MOST]
     if len(chosen) < 2:
         return None
     named = []
@@ -100,54 +106,82 @@ def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
     return _over_sigma("figure-metrics", f"Other metrics: {chosen[0].kind.label}", named, traits)
 
 
+def _means_by_net(tables: Sequence[Table]) -> pd.DataFrame:
+    """Return the columns of `_NET`, sigma, rule and value (the mean) of all cells."""
+    means = []
+    for name, table in zip(distinct_names(tables), tables, strict=True):
+        distinction = name.removeprefix(table.kind.label).removeprefix(", ")
+        family = _FAMILIES.index(_family(table.activation))
+        net = (family, activation_rank(table.activation), table.activation, table.depth, distinction)
+        for row in table.rows:
+            means += [(*net, row.sigma, cell.rule, cell.mean) for cell in row.cells if cell]
+    return pd.DataFrame(means, columns=[*_NET, "sigma", "rule", "value"])
+
+
+def _rules_of_heat_map(cells: pd.DataFrame, net_count: int, traits: RuleTraits) -> list[str]:
+    """Return the rules measured on a quarter of the nets; of plain Monte Carlo, the one with most samples."""
+    counts = cells[["rule", *_NET]].drop_duplicates()["rule"].value_counts()
+    often = counts[counts >= max(1, net_count / 4)].index
+    rules = [rule for rule in traits.in_order(often) if not traits.is_reference(rule)]
+    plain = [rule for rule in rules if is_plain(rule)]
+    return [rule for rule in rules if rule not in plain[:-1]][:_MOST]
+
+
+def _row_label(activation: str, depth: float, distinction: str) -> str:
+    label = activation_label(activation)
+    if activation not in NETWORKS:
+        label += f" {depth:g}"
+    shape = distinction.partition(" to ")[0]  # of the inputs; all classifiers have ten classes
+    return f"{label}, {shape}" if shape else label
+
+
+def _short(value: float) -> str:
+    """``.25`` for 0.25, ``1`` for one, and nothing if it is unknown."""
+    if math.isnan(value):
+        return ""
+    return f"{value:.2f}".lstrip("0") if value < 1 else "1"
+
+
 @look()
 def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
     """A panel for each rule measured on at least a quarter of the nets; one for plain Monte Carlo."""
     import seaborn as sns
 
-    nets = ["family", "rank", "activation", "depth", "beside"]
-    means = []
-    for name, table in zip(told_apart(tables), tables, strict=True):
-        beside = name.removeprefix(table.kind.label).removeprefix(", ")
-        family, rank = _FAMILIES.index(_family(table.activation)), activation_rank(table.activation)
-        net = (family, rank, table.activation, table.depth, beside)
-        for row in table.rows:
-            means += [(*net, row.sigma, cell.rule, cell.mean) for cell in row.cells if cell]
-    cells = pd.DataFrame(means, columns=[*nets, "sigma", "rule", "value"])
-    rows = cells[nets].drop_duplicates().sort_values(nets)
-    several = cells[["rule", *nets]].drop_duplicates()["rule"].value_counts()
-    often = several[several >= max(1, len(rows) / 4)].index
-    rules = [rule for rule in traits.in_order(often) if not traits.is_reference(rule)]
-    plain = [rule for rule in rules if is_plain(rule)]
-    rules = [rule for rule in rules if rule not in plain[:-1]][:_MOST]
-    if len(rows) < 2 or not rules:
+    cells = _means_by_net(tables)
+    nets = cells[_NET].drop_duplicates().sort_values(_NET)
+    rules = _rules_of_heat_map(cells, len(nets), traits)
+    if len(nets) < 2 or not rules:
         return None
     sigmas = sorted(cells["sigma"].unique())
-    names = []
-    for _, _, activation, depth, beside in rows.itertuples(index=False):
-        label = activation_label(activation) + ("" if activation in NETWORKS else f" {depth:g}")
-        shape = beside.partition(" to ")[0]  # of the inputs; all classifiers have ten classes
-        names.append(", ".join(filter(None, (label, shape))))
-    height, width = _ROW * len(rows), max(_COLUMN * len(sigmas), 1.45)
-    left = 0.055 * max(map(len, names)) + 0.1
-    columns = max(1, min(6, len(rules), int((10.2 - left) / (width + 0.12))))
-    size: Any = {"width": width, "height": height, "left": 0, "right": 0.12, "below": 0.1, "above": 0.45}
-    drawing, every = panels([traits.label(rule) for rule in rules], columns=columns, margin=left, **size)
-    families = rows["family"].tolist()
-    edges = [place for place in range(1, len(families)) if families[place] != families[place - 1]]
-    for place, (axes, rule) in enumerate(zip(every, rules, strict=True)):
-        own = cells[cells["rule"] == rule].pivot_table(index=nets, columns="sigma", values="value")
-        grid = own.reindex(index=pd.MultiIndex.from_frame(rows), columns=sigmas)
-        text = grid.map(
-            lambda value: "" if math.isnan(value) else f"{value:.2f}".lstrip("0") if value < 1 else "1"
-        )
+    identities = zip(nets["activation"], nets["depth"], nets["distinction"], strict=True)
+    names = [_row_label(activation, depth, distinction) for activation, depth, distinction in identities]
+    width = max(_COLUMN * len(sigmas), _TITLE_WIDTH)
+    margin = _CHARACTER * max(map(len, names)) + 0.1  # for the names of the nets
+    fitting = int((_PAGE_WIDTH - margin) / (width + _GAP))
+    columns = max(1, min(6, len(rules), fitting))
+    drawing, every_axes = panels(
+        [traits.label(rule) for rule in rules],
+        columns=columns,
+        width=width,
+        height=_ROW * len(nets),
+        left=0,
+        right=_GAP,
+        above=0.45,
+        below=0.1,
+        margin=margin,
+    )
+    families = nets["family"].tolist()
+    edges = [row for row, pair in enumerate(itertools.pairwise(families), 1) if pair[0] != pair[1]]
+    for panel, (axes, rule) in enumerate(zip(every_axes, rules, strict=True)):
+        means = cells[cells["rule"] == rule].pivot_table(index=_NET, columns="sigma", values="value")
+        grid = means.reindex(index=pd.MultiIndex.from_frame(nets), columns=sigmas)
         axes.set_title(axes.get_title(loc="left"), pad=14, fontsize=SMALL)
         axes.grid(visible=False)
         sns.heatmap(
-            grid.to_numpy(), annot=text.to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis", cbar=False,
-            annot_kws={"fontsize": 5.0}, linewidths=0.3, linecolor=LIGHT, ax=axes,
+            grid.to_numpy(), annot=grid.map(_short).to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis",
+            cbar=False, annot_kws={"fontsize": 5.0}, linewidths=0.3, linecolor=LIGHT, ax=axes,
             xticklabels=[f"{sigma:g}" for sigma in sigmas],
-            yticklabels=names if place % columns == 0 else False,
+            yticklabels=names if panel % columns == 0 else False,
         )  # fmt: skip
         axes.hlines(edges, 0, len(sigmas), color=GREY, linewidth=1)
         axes.xaxis.tick_top()

@@ -90,12 +90,17 @@ def oracle_errors(frame: pd.DataFrame) -> list[Context]:
 def precision(frame: pd.DataFrame) -> Context:
     """Precision in which oracles were drawn.
 
-    `untold` of the `oracles` have no recorded precision: they were drawn in that of the net, sufficient or
+    `unchecked` of the `oracles` have no recorded precision: they were drawn in that of the net, sufficient or
     not. `double` lists the cases that needed float64: kind of net, noise scale, and the number of oracles.
     """
-    family, told, samples = (filled(frame[name]) for name in ("noise", "precision", "samples"))
-    drawn = frame.assign(noise=family, samples=samples, double=told == "float64", told=told != "")
-    oracles = drawn.groupby(_LAW)[["double", "told"]].any().reset_index()
+    precisions = filled(frame["precision"])
+    drawn = frame.assign(
+        noise=filled(frame["noise"]),
+        samples=filled(frame["samples"]),
+        double=precisions == "float64",
+        known=precisions != "",
+    )
+    oracles = drawn.groupby(_LAW)[["double", "known"]].any().reset_index()
     counts = oracles.groupby(_LAW[:4])["double"].agg(["sum", "size"]).reset_index()
     places = counts[counts["sum"] > 0].itertuples(index=False, name=None)
     ordered = sorted(places, key=lambda place: (activation_rank(place[0]), *place[1:4]))
@@ -103,7 +108,7 @@ def precision(frame: pd.DataFrame) -> Context:
     for activation, depth, noise, sigma, needed, of in ordered:
         scale = f"{sigma:g}" if noise in ("", "gaussian") else f"{sigma:g} ({noise})"
         double.append((NetKind(activation, int(depth)).label, scale, f"{needed} of {of}"))
-    return {"oracles": len(oracles), "untold": int((~oracles["told"]).sum()), "double": double}
+    return {"oracles": len(oracles), "unchecked": int((~oracles["known"]).sum()), "double": double}
 
 
 def _moves(part: pd.DataFrame) -> pd.DataFrame:

@@ -69,9 +69,8 @@ def _set_of(name: str, own: pd.DataFrame) -> Context:
     """One set of images: each objective at its best scale by the paper's count, and all scales."""
     keys, columns = ["objective", "scale"], ["rule", "metric", "component"]
     # Per cent, by method, metric and strength.
-    table, spread = (
-        100 * own.pivot_table("value", keys, columns, aggfunc=how, observed=True) for how in ("mean", "std")
-    )
+    table = 100 * own.pivot_table("value", keys, columns, aggfunc="mean", observed=True)
+    spread = 100 * own.pivot_table("value", keys, columns, aggfunc="std", observed=True)
     counts = own.groupby(keys, observed=True)["seed"].nunique()
     radius = f"{RADII[name][-1]}/255"
     rows: list[dict[str, Any]] = []
@@ -159,11 +158,10 @@ def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) 
         return [Line(style, own, around)] if len(own) else []
 
     drawn = {}
-    for title, method, strength in (
-        *((f"noise of σ = {sigma}", "noise", sigma) for sigma in _NOISE),
-        *((f"PGD within {size}/255", "pgd", f"{size}/255") for size in reversed(RADII[name])),
-        (f"Square attack within {radius}", "square", radius),
-    ):
+    panels_of_set = [(f"noise of σ = {sigma}", "noise", sigma) for sigma in _NOISE]
+    panels_of_set += [(f"PGD within {size}/255", "pgd", f"{size}/255") for size in reversed(RADII[name])]
+    panels_of_set.append((f"Square attack within {radius}", "square", radius))
+    for title, method, strength in panels_of_set:
         lines = []
         for objective, style in OBJECTIVES.items():
             pgd = (attacked(objective), METRICS[1], strength)

@@ -64,7 +64,7 @@ def _nets(spec: str, block: Block) -> list[Context]:
         places = {}
         for condition in band.conditions:
             if standing := condition.standing(spec):
-                best = condition.answers[-1].deterministic
+                best = condition.rankings[-1].deterministic
                 places[condition.sigma] = {
                     "standing": standing,
                     "leader": best.leader if best else "",

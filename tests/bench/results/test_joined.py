@@ -171,6 +171,14 @@ def test_rules_have_the_traits_of_the_newest_run_also_if_it_measured_nothing(tmp
     assert (traits["dvia"].label, traits["dvia"].sampling, traits["dvia"].colour) == ("old", None, None)
 
 
+def test_numbers_of_samples_are_integers_also_next_to_rules_without_samples(tmp_path):
+    rows = plan(units=1, rules=("dvia", "monte_carlo:samples=100"), metrics=("w1",))
+    sizes = rows["rule"].map({"monte_carlo:samples=100": 100}).astype("Int64")
+    finished(tmp_path, rows.assign(sampling=sizes), 1)
+    traits = rules(read(tmp_path))
+    assert repr([traits[rule].sampling for rule in ("dvia", "monte_carlo:samples=100")]) == "[None, 100]"
+
+
 def test_rules_of_a_run_without_a_description_are_known_from_their_measurements(tmp_path):
     run = finished(tmp_path, plan(units=1))
     (tmp_path / "runs" / run.id / "run.json").unlink()

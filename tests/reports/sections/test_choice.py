@@ -55,7 +55,7 @@ def only(frame):
 
 
 def answer(condition, budget):
-    return next(each for each in condition.answers if each.budget == budget)
+    return next(each for each in condition.rankings if each.budget == budget)
 
 
 def test_a_rule_that_is_slower_is_on_the_front_if_it_is_more_accurate():
@@ -64,14 +64,14 @@ def test_a_rule_that_is_slower_is_on_the_front_if_it_is_more_accurate():
     assert condition.standing("dvia").beaten_by == "sdp"
     _, condition = only(measured({"marginal_sdp": 0.7, "sdp": 0.2}, {"marginal_sdp": 1e-4, "sdp": 1e-3}))
     assert {each.front for each in condition.standings} == {ON}
-    contest = condition.answers[-1].best
+    contest = condition.rankings[-1].best
     assert (contest.leader, contest.tied) == ("sdp", ())
 
 
 def test_rules_that_are_alike_are_tied_and_the_slower_one_is_undecided():
     frame = measured({"sdp": 0.2, "dvia": 0.2}, {"sdp": 1e-3, "dvia": 1e-2}, noise=0.05)
     _, condition = only(frame)
-    contest = condition.answers[-1].best
+    contest = condition.rankings[-1].best
     assert {contest.leader, *contest.tied} == {"sdp", "dvia"}
     assert condition.standing("dvia").front == UNDECIDED
 
@@ -81,7 +81,7 @@ def test_the_best_rule_depends_on_sigma():
         {"sdp": (0.1, 0.3, 0.6), "moment_matching": (0.2, 0.2, 0.3)}, sigmas=(0.1, 1.0, 10.0), noise=0.001
     )
     (band,) = bands_of(choice(frame, TRAITS))
-    assert [c.answers[-1].best.leader for c in band.conditions] == ["sdp", *["moment_matching"] * 2]
+    assert [c.rankings[-1].best.leader for c in band.conditions] == ["sdp", *["moment_matching"] * 2]
     counts = how_often_best([band])
     assert counts.attrs == {"fully connected": 3}
     assert counts["best"].to_dict() == {"moment_matching": 2, "sdp": 1}
@@ -218,17 +218,17 @@ def test_a_winner_between_equal_rules_is_claimed_in_one_of_twenty_at_most(nets, 
 def test_with_one_net_and_input_the_oracle_error_and_the_bound_of_sampling_count():
     distances = {"sdp": 0.3, "dvia": 0.3005, "unscented": 0.4, "monte_carlo:samples=10": 0.1}
     band, condition = only(measured(distances, {"unscented": 1e-5}, nets=1, noise=0.0))
-    contest = condition.answers[-1].best
+    contest = condition.rankings[-1].best
     assert condition.fixed
     # One of 10 draws changes a total variation by 0.1 at most, so its standard deviation is at most 0.158.
     assert contest.leader == "monte_carlo:samples=10"
     assert set(contest.tied) == {"sdp", "dvia", "unscented"}
     half_width = condition.standing("monte_carlo:samples=10").half_width
     assert half_width == pytest.approx(1.96 * 0.5 / math.sqrt(10), rel=1e-3)
-    deterministic = condition.answers[-1].deterministic
+    deterministic = condition.rankings[-1].deterministic
     assert (deterministic.leader, deterministic.tied) == ("sdp", ("dvia",))  # 0.0005 against 0.00057
     _, many = only(measured({"sdp": 0.3, "monte_carlo:samples=1000": 0.1}, nets=1, noise=0.0))
-    assert many.answers[-1].best == Ranking("monte_carlo:samples=1000", worse=("sdp",))
+    assert many.rankings[-1].best == Ranking("monte_carlo:samples=1000", worse=("sdp",))
     assert how_often_best([band]).empty
     assert against_sampling([band]).empty
 
@@ -236,7 +236,7 @@ def test_with_one_net_and_input_the_oracle_error_and_the_bound_of_sampling_count
 def test_inputs_are_replicates_where_nets_are_too_few():
     _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=5))
     assert not condition.fixed
-    assert (condition.design, condition.answers[-1].best.tied) == ("1 net × 5 inputs", ())
+    assert (condition.design, condition.rankings[-1].best.tied) == ("1 net × 5 inputs", ())
 
 
 def test_depths_with_few_nets_are_judged_together_and_others_alone():
@@ -255,7 +255,7 @@ def test_recipes_of_one_depth_are_kept_apart():
         net=lambda f: f["net"].astype(str) + " adam"
     )
     bands = bands_of(choice(pd.concat([one, other], ignore_index=True), TRAITS))
-    assert {(band.variant, band.conditions[0].answers[-1].best.leader) for band in bands} == {
+    assert {(band.variant, band.conditions[0].rankings[-1].best.leader) for band in bands} == {
         ("sgd 0.01", "sdp"),
         ("adam 0.001", "dvia"),
     }
@@ -272,7 +272,7 @@ def test_other_metrics_stand_in_where_the_headline_is_missing():
     both = pd.concat([measured({"sdp": 0.3, "dvia": 0.5}), measured({"sdp": 0.5, "dvia": 0.3}, **w1)])
     assert [band.metric.name for band in bands_of(choice(both, TRAITS))] == ["tv_headline"]
     band, condition = only(measured({"sdp": 0.5, "dvia": 0.3}, **w1))
-    assert (band.metric.name, condition.answers[-1].best.leader) == ("w1", "dvia")
+    assert (band.metric.name, condition.rankings[-1].best.leader) == ("w1", "dvia")
     assert condition.standing("dvia").value < condition.standing("sdp").value
     (main, _) = choice_figures(choice(measured({"sdp": 0.5, "dvia": 0.3}, **w1), TRAITS))
     assert re.search("axis of .*distance.* inverted", main.caption)
@@ -298,7 +298,7 @@ def test_without_sampling_times_there_is_one_budget_and_cost_in_seconds():
 def test_without_times_rules_are_still_compared_and_no_front_is_drawn():
     frame = measured({"sdp": 0.2, "dvia": 0.4}).assign(seconds=math.nan)
     _, condition = only(frame)
-    assert condition.answers[-1].best.leader == "sdp"
+    assert condition.rankings[-1].best.leader == "sdp"
     assert {each.front for each in condition.standings} == {UNDECIDED}
     assert choice_figures(choice(frame, TRAITS)) == (None, None)
 

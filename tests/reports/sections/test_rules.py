@@ -49,7 +49,7 @@ def test_every_rule_that_can_be_chosen_has_a_page(results, pages):
 def test_places_are_those_of_the_choice(results):
     (sdp,) = (one for one in Rules().build(results)["rules"] if one["rule"] == "sdp")
     conditions = [condition for band in bands_of(choices(results)) for condition in band.conditions]
-    contests = [condition.answers[-1].deterministic for condition in conditions]
+    contests = [condition.rankings[-1].deterministic for condition in conditions]
     assert len(sdp["places"]) == len(conditions)
     assert sum(place["leads"] for place in sdp["places"]) == sum(one.leader == "sdp" for one in contests)
     assert sum(place["level"] for place in sdp["places"]) == sum(

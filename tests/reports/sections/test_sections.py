@@ -57,10 +57,10 @@ def test_where_float64_was_needed():
         for rule in ("sdp", "dvia")
     ]
     found = precision(checked(pd.DataFrame(rows)))
-    assert (found["oracles"], found["untold"]) == (4, 1)
+    assert (found["oracles"], found["unchecked"]) == (4, 1)
     assert found["double"] == [("4 ReLU layers", "0.1", "1 of 2"), ("4 sigmoid layers", "1", "1 of 1")]
     without = precision(oracle_frame())
-    assert without == {"oracles": 2, "untold": 2, "double": []}
+    assert without == {"oracles": 2, "unchecked": 2, "double": []}
     assert precision(checked(pd.DataFrame()))["oracles"] == 0
 
 

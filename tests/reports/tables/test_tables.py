@@ -224,12 +224,12 @@ def test_nets_with_equal_names_get_suffixes_and_others_keep_their_names():
     wide = deep.assign(network="4-200-200-200-200-3")
     every = checked(pd.concat([frame, mixtures, wide], ignore_index=True))
     found = tables.headline(list(tables.tables(every, TRAITS)))
-    names = tables.told_apart(found)
+    names = tables.distinct_names(found)
     assert len(set(names)) == len(names) == 4
     assert "1 ReLU layer" in names
     assert "4 ReLU layers, 4-100-100-100-100-3, Beyond one Gaussian" in names
     assert "4 ReLU layers, 4-200-200-200-200-3" in names
-    assert tables.told_apart(found[:1]) == [found[0].nets_label]
+    assert tables.distinct_names(found[:1]) == [found[0].nets_label]
 
 
 RULES = {"sdp": [0.1, 0.2], "marginal_sdp": [0.8, 0.9], "oracle_again": [0.012, 0.013]}

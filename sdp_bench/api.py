@@ -222,10 +222,15 @@ def _array(given: Any) -> np.ndarray:
         raise UserError(f"inputs must be an array of shape (B, *event): {error}") from error
 
 
+def _plain(value: Any) -> Any:
+    """Arrays and tensors as numbers or lists."""
+    return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value
+
+
 def _noise(given: Any, sigma: Any) -> tuple[Noise | None, tuple[float, ...] | None]:
     """Noise family and noise levels, as far as they are given; a number or several are levels."""
-    given, sigma = (x.tolist() if isinstance(x, np.ndarray | torch.Tensor) else x for x in (given, sigma))
-    if all(isinstance(each, Real) and not isinstance(each, bool) for each in _list(given)):
+    given, sigma = _plain(given), _plain(sigma)
+    if all(isinstance(number, Real) and not isinstance(number, bool) for number in _list(given)):
         if sigma is not None:
             raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")
         return None, _read("sigma", values.SIGMAS, given)
