@@ -122,8 +122,8 @@ def _once(frame: pd.DataFrame) -> pd.DataFrame:
         kind, _ = pd.factorize(kind * 256 + eight)
     kinds = asked[np.unique(kind, return_index=True)[1]]
     names = [", ".join(asking.categories[own]) for own in kinds]
-    first = ~frame.duplicated(results.MEASUREMENT).to_numpy()
-    once = frame.loc[first].drop(columns="experiment").reset_index(drop=True)
+    first = np.sort(np.unique(place, return_index=True)[1])
+    once = frame.iloc[first].drop(columns="experiment").reset_index(drop=True)
     vary = by_kind(once["metric_spec"], lambda spec: recorded_metric(spec).cells_vary).to_numpy(bool)
     return once.assign(suites=texts(kind[place[first]], names), stderr=once["stderr"].mask(vary))
 

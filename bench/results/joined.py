@@ -55,8 +55,7 @@ def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     asked = _asked(measured, runs)
     rows = pd.DataFrame({"cell": cells(measured)[order], "row": order}).merge(asked, on="cell")
     rows["subject"] = _subjects(measured)[rows["row"]]
-    latest = rows.groupby(["experiment", "subject"])["age"].transform("max")
-    rows = rows[rows["age"] == latest].sort_values("experiment", kind="stable")
+    rows = rows[_is_latest(rows)].sort_values("experiment", kind="stable")
     chosen = rows["row"].to_numpy()
     names = [name for run in runs for name in run.experiments]
     columns: dict[str, Any] = {
@@ -72,6 +71,15 @@ def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     for name in [str(name) for name in frame.select_dtypes("category")]:
         frame[name] = without_unused(frame[name].array)
     return frame
+
+
+def _is_latest(rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which rows are of the last run that requests their subject in their experiment."""
+    question, distinct = pd.factorize(rows["subject"] * (rows["experiment"].max() + 1) + rows["experiment"])
+    age = rows["age"].to_numpy()
+    latest = np.zeros(len(distinct), age.dtype)
+    np.maximum.at(latest, question, age)
+    return age == latest[question]
 
 
 def _asked(measured: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:

@@ -47,7 +47,12 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
 
     If the values are texts, the result has sorted categories.
     """
-    values = column.astype(object).map({text: value(text) for text in column.unique()})
+    distinct = pd.Series({text: value(text) for text in column.unique()})
+    if column.dtype == "category" and len(distinct):
+        known = distinct.reindex(column.cat.categories, fill_value=distinct.iloc[0])
+        values = pd.Series(known.to_numpy()[column.cat.codes], column.index)
+    else:
+        values = column.astype(object).map(distinct.to_dict())
     return filled(values) if values.dtype in (object, "str") else values
 
 

@@ -32,7 +32,7 @@ SETTING = [*NET, "noise", "use"]
 POINTS = ("unscented",)
 """Rules that run the net at points and do not look inside it."""
 _RESOLVED = 1.5
-"""Least error, in errors of the oracle, of which the part left after subtraction in quadrature is known.
+"""Least error, in errors of the oracle, at which the part left after subtraction in quadrature is known.
 
 At 1.5, it is sqrt(1.5² - 1) = 1.1 times the oracle's error.
 """

@@ -146,14 +146,14 @@ def test_if_accuracy_does_not_grow_with_samples_the_fewest_samples_count():
 
 def test_rules_with_equal_numbers_are_tied():
     frame = measured({"sdp": 0.2, "dvia": 0.2}, noise=0.0)
-    contest = only(frame)[1].answers[-1].best
+    contest = only(frame)[1].rankings[-1].best
     assert {contest.leader, *contest.tied} == {"sdp", "dvia"}
 
 
 def test_a_spread_that_nets_share_does_not_hide_a_difference():
     """The pairs differ by 0.02 ± 0.003, the nets by 0.05: an unpaired comparison would be undecided."""
     frame = measured({"sdp": 0.2, "dvia": 0.22})
-    best = only(frame)[1].answers[-1].best
+    best = only(frame)[1].rankings[-1].best
     assert (best.leader, best.tied) == ("sdp", ())
     assert only(frame)[1].standing("sdp").half_width > 0.02
 
