@@ -182,6 +182,7 @@ def test_a_run_with_a_damaged_file_is_left_out_with_a_warning(folder, tmp_path):
         sdp_bench.load(copy, runs=[number])
 
 
+@pytest.mark.slow
 def test_committed_measurements_are_those_in_the_files():
     """The reference reads Parquet files with pyarrow, and knows nothing of runs but their plans."""
     parts = [pq.read_table(path) for path in sorted((results.COMMITTED / "measured").glob("*.parquet"))]
