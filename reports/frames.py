@@ -14,7 +14,7 @@ import pandas as pd
 from ..bench.errors import UserError
 from ..bench.metrics import recorded_metric
 from ..bench.results.columns import texts
-from ..bench.results.folder import read
+from ..bench.results.folder import cells, read
 from ..bench.results.joined import joined
 from ..bench.text import shown
 from . import results
@@ -114,7 +114,9 @@ def _as_from_parquet(column: pd.Series) -> pd.Series:
 def _once(frame: pd.DataFrame) -> pd.DataFrame:
     """Merge rows of the same measurement, collecting the names of their experiments."""
     asking = frame["experiment"].array
-    place = frame.groupby(results.MEASUREMENT, observed=True, sort=False).ngroup().to_numpy()
+    component = frame["component"].cat
+    number = cells(frame) * len(component.categories) + component.codes.to_numpy()
+    place, _ = pd.factorize(number)  # by first appearance; four times as fast as a group for each measurement
     asked = np.zeros((place.max(initial=-1) + 1, len(asking.categories)), dtype=bool)
     asked[place, asking.codes] = True
     kind = np.zeros(len(asked), dtype=np.int64)
