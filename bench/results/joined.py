@@ -99,7 +99,7 @@ def _asked(measured: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
     names = pd.Index(dict.fromkeys(name for run in runs for name in run.experiments))
     experiment = names.get_indexer(plan["experiment"].cat.categories)[plan["experiment"].cat.codes]
     asked = pd.DataFrame({"cell": cell, "experiment": experiment, "age": plan["age"]})[is_measured]
-    # One number for cell and experiment: pandas takes three times as long for two columns.
+    # One number for cell and experiment, since pandas takes longer for two columns.
     question = asked["cell"] * len(names) + asked["experiment"]
     return asked[~question.duplicated(keep="last").to_numpy()]
 
