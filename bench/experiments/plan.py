@@ -31,7 +31,7 @@ from .base import Experiment, Group, Plan
 
 _COLOUR = "#[0-9A-Fa-f]{6}"  # a call here would make the list of experiments import this module
 _MOST = 10**9
-"""Limit of ranks and sample counts, which results files store in 64 bits."""
+"""Limit of ranks and sample counts, which results store in 64 bits."""
 
 _TRAITS = ["rule_label", "colour", "sampling", "marginal", "reference", "rank"]
 

@@ -111,7 +111,7 @@ class ReplicateGroup(Group):
     def key(self, seed: int) -> str:
         """Return the key of one seed's unit, 16 hexadecimal digits.
 
-        The format of the first results files is kept, so that their measurements are still recognised.
+        The format of the first results is kept, so that their measurements are still recognised.
         """
         nets = {"label": self.label, "activation": self.activation, "depth": self.depth}
         recipe = {"experiment": self.name, "text": self.design, "identity": self.identity}

@@ -31,7 +31,7 @@ class Plugin:
     `name` is the spec under which it is stored: its ``spec`` if it has one, else its ``name``. `version` is
     the hash of its source, the user's modules that it imports and its options, 16 hexadecimal digits, and
     `options` are its parameters as text, ``order=3``. `pickled` is its class or object, for workers; a rule
-    from a results file has none.
+    from stored results has none.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Plugin:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Plugin:
-        """Return a plug-in of a results file; invalid fields raise KeyError, TypeError or ValueError.
+        """Return a plug-in of stored results; invalid fields raise KeyError, TypeError or ValueError.
 
         Older versions stored its source, which is ignored.
         """

@@ -82,7 +82,7 @@ class OwnNet:
     recipe: OwnRecipe
     code: Code | Program  # what constructs it, or its file
     # weights and buffers when the net was found, on the CPU; empty for a file, which contains them, and
-    # for a net of a results file
+    # for a net of stored results
     state: dict[str, Tensor]
     inputs: Tensor  # shape (B, *event), float32
     notes: tuple[str, ...] = ()  # conversions of net or inputs, for display
@@ -111,7 +111,7 @@ class OwnNet:
     def build(self) -> nn.Module:
         """Return the net in evaluation mode, on the CPU, with outputs of shape (B, m).
 
-        A UserError is raised if the code fails or is that of a results file, which has none, or if the
+        A UserError is raised if the code fails or is that of stored results, which have none, or if the
         weights do not fit the net.
         """
         net, _ = _made(self.code)
@@ -203,7 +203,7 @@ def find(
 
 
 def again(stored: OwnNet, address: str, digest: str) -> OwnNet:
-    """Return a net of a results file with the code and weights that are found at an address now.
+    """Return a net of stored results with the code and weights that are found at an address now.
 
     Inputs and times are the stored ones. A UserError is raised if its digest is not the stored one; other
     errors are those of `find`.
