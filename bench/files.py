@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -53,29 +53,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-
-
-@contextmanager
-def replacing_all(folder: Path, names: Collection[str], last: str) -> Iterator[Path]:
-    """Replace several files of a folder together: all of them, or none.
-
-    Yields an empty folder to write the new files to. `names` are the files to replace, including those that
-    are not written again; other files in `folder` stay. The file `last` marks the others as complete, so it
-    is removed first and moved last. If writing fails, a RunFailedError is raised and the old files are
-    unchanged.
-    """
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            check_writable(folder / name)
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as place:
-            yield Path(place)
-            (folder / last).unlink(missing_ok=True)
-            for name in sorted(names, key=lambda name: (name == last, name)):
-                if Path(place, name).exists():
-                    Path(place, name).replace(folder / name)
-                else:
-                    (folder / name).unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:

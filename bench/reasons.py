@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .errors import NOT_DEFINED
 from .metrics import recorded_metric
 
 
@@ -23,7 +22,7 @@ class Reason:
     @property
     def line(self) -> str:
         """Metrics and reason: ``Bures, Gaussian KL: a covariance is needed, which a Cauchy law has not``."""
-        return ": ".join(filter(None, (", ".join(self.metrics), self.error.removeprefix(NOT_DEFINED))))
+        return ": ".join(filter(None, (", ".join(self.metrics), self.error)))
 
 
 def reasons(failures: Iterable[tuple[str, str, str, str, float]]) -> list[Reason]:

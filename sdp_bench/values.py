@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sdp_bench.bench.badge import ENDS
 from sdp_bench.bench.errors import UserError
@@ -96,6 +96,9 @@ class Choice(Kind):
         return str(value)
 
 
+_NumberT = TypeVar("_NumberT", int, float)
+
+
 @dataclass(frozen=True)
 class _Range(Kind):
     """A number between limits; with `is_open`, above the lower one."""
@@ -104,7 +107,15 @@ class _Range(Kind):
     high: float | None = None
     is_open: bool = False
 
-    def _checked(self, number: float) -> None:
+    def _parsed(self, value: Any, kind: type[_NumberT]) -> _NumberT:
+        try:
+            number = kind(value)
+        except ValueError:
+            raise UserError(f"{value!r} is not a valid {self.name}.") from None
+        self._check(number)
+        return number
+
+    def _check(self, number: float) -> None:
         less, above = ("<", ">") if self.is_open else ("<=", ">=")
         too_low = self.low is not None and (number <= self.low if self.is_open else number < self.low)
         if not too_low and (self.high is None or not number > self.high):
@@ -124,12 +135,7 @@ class Whole(_Range):
     described = "a whole number"
 
     def read(self, value: Any) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise UserError(f"{value!r} is not a valid {self.name}.") from None
-        self._checked(number)
-        return number
+        return self._parsed(value, int)
 
 
 class Number(_Range):
@@ -140,11 +146,7 @@ class Number(_Range):
     described = "a number"
 
     def read(self, value: Any) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            raise UserError(f"{value!r} is not a valid {self.name}.") from None
-        self._checked(number)
+        number = self._parsed(value, float)
         if not math.isfinite(number):  # NaN is in every range
             raise UserError(f"{value} is not a finite number")
         return number

@@ -344,7 +344,7 @@ def _plan_table(run: Run, columns: Sequence[str]) -> pa.Table:
 
 
 def net_of(folders: Iterable[Path], digest: str) -> bytes | None:
-    """Return the file of a net, or None if there is none with the digest of its name."""
+    """Return the file of a net, or None if no file has the digest of its name."""
     for folder in folders:
         for path in sorted((folder / NETS).glob(f"{digest}-*.safetensors")):
             if path.is_file():

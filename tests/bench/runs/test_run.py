@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import sdp_ref
-from sdp_bench.bench.errors import NOT_DEFINED, RefusedError, UserError
+from sdp_bench.bench.errors import RefusedError, UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import experiment, preset, versions
 from sdp_bench.bench.experiments.plan import traits_of
@@ -318,18 +318,18 @@ def test_a_rule_with_invalid_traits_is_left_out_of_a_plan(tmp_path, body):
     assert traits_of("odd", plugins) == Traits("odd")
 
 
-LACKS = f"{NOT_DEFINED}a covariance is needed, which a law of quantiles of single outputs has not"
+LACKS = "a covariance is needed, which a law of quantiles of single outputs has not"
 
 
 def test_a_reason_that_many_metrics_share_is_reported_once_for_each_rule():
-    told = [
+    failures = [
         *(("mine", metric, LACKS, "here", 1.0) for metric in ("bures", "gaussian_kl")),
         *(("mine", metric, LACKS, "there", 2.0) for metric in ("bures", "gaussian_kl")),
         ("theirs", "bures", LACKS, "", 0.0),
         ("mine", "", "ValueError: no", "", 0.0),
     ]
-    mine, theirs, other = reasons(told)
-    assert mine.line == f"Bures, Gaussian KL: {LACKS.removeprefix(NOT_DEFINED)}"
+    mine, theirs, other = reasons(failures)
+    assert mine.line == f"Bures, Gaussian KL: {LACKS}"
     assert (mine.rule, mine.places, mine.seconds) == ("mine", ("here", "there"), 2.0)
     assert theirs.rule == "theirs"
     assert (other.rule, other.line) == ("mine", "ValueError: no")
