@@ -14,6 +14,24 @@ import pytest
 from sdp_bench import cli, values
 from tests.bench.results.made_up import finished, plan
 
+SMALL_RUN = (
+    "iris-std",
+    "--preset",
+    "smoke",
+    "--depth",
+    "1",
+    "--inputs",
+    "2",
+    "--rules",
+    "sdp,unscented",
+    "--samples",
+    "1024",
+    "--pilot-samples",
+    "1024",
+    "--cells",
+    "16",
+)
+"""Experiment and options of a run that takes seconds."""
 SECONDS = 60
 """No refusal takes as long."""
 

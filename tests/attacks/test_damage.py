@@ -15,28 +15,14 @@ from sdp_bench.bench.gate.cases import Scope
 from sdp_bench.bench.results.checked import missing
 from sdp_bench.bench.results.columns import CELL, NUMBERS
 from sdp_bench.bench.results.folder import read, read_plan
-from tests.attacks.calls import called, command, complaint
+from tests.attacks.calls import SMALL_RUN, called, command, complaint
 from tests.bench.results.made_up import finished, plan
 from tests.project import ROOT
 
 SEED = 7
 RUN = (
     "run",
-    "iris-std",
-    "--preset",
-    "smoke",
-    "--depth",
-    "1",
-    "--inputs",
-    "2",
-    "--rules",
-    "sdp,unscented",
-    "--samples",
-    "1024",
-    "--pilot-samples",
-    "1024",
-    "--cells",
-    "16",
+    *SMALL_RUN,
     "--jobs",
     "1",
 )

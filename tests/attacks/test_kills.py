@@ -13,25 +13,12 @@ import pytest
 from sdp_bench.bench.results.checked import missing
 from sdp_bench.bench.results.columns import CELL
 from sdp_bench.bench.results.folder import read
+from tests.attacks.calls import SMALL_RUN
 from tests.project import ROOT
 
 SIGMAS = 12
 RUN = (
-    "iris-std",
-    "--preset",
-    "smoke",
-    "--depth",
-    "1",
-    "--inputs",
-    "2",
-    "--rules",
-    "sdp,unscented",
-    "--samples",
-    "1024",
-    "--pilot-samples",
-    "1024",
-    "--cells",
-    "16",
+    *SMALL_RUN,
     "--jobs",
     "2",
     "--sigma",
