@@ -35,6 +35,7 @@ def test_a_kind_of_nets_has_a_name_for_people(activation, depth, label):
         ("monte_carlo:samples=100,sampler=sobol", "MC estimate k=100, Sobol"),
         ("unscented:alpha=0.5,beta=2", "unscented (alpha=0.5, beta=2)"),
         ("my_rule", "my_rule"),
+        ("", ""),
         ("my_rule:samples=5", "my_rule (samples=5)"),
     ],
 )
