@@ -36,10 +36,11 @@ _FEW_INPUTS = """
 ## Few inputs
 
 How often `validate --net` calls a mean error small for inputs like those measured, although it is just above
-the limit. The committed errors are those of all rules in settings with a mean near the limit, scaled to it.
-The worst of ten made-up families, such as one large error at 1 % of inputs, is wrong more often. Bounds
-replace Student's t, which is wrong too often. `python -m tests.calibration.few_inputs` compares five methods
-and prints their power.
+the limit, by number of inputs. The committed errors are those of all rules in settings with a mean near the
+limit, scaled to it. Made-up errors have the worst of several distributions, such as the largest possible
+error at a few inputs. The bounds hold for every distribution. They replace Student's t, which does not. Even
+errors of zero therefore need 299 inputs for the class, 66 for standard deviations and 59 for the whole
+distribution. `python -m tests.calibration.few_inputs` compares five methods and prints their power.
 
 """
 _HIGH = """

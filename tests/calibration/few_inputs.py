@@ -79,10 +79,10 @@ INTERVALS = {
 
 
 def made_up(mean, largest):
-    """Families of errors with this mean: none but at a few inputs, equal ones, and beta distributions."""
-    for share in (0.01, 0.02, 0.05, 0.1, 0.3, 0.6, 0.9):
-        if mean / share <= largest:
-            yield functools.partial(_at_a_share, share, mean / share)
+    """Families of errors with this mean: the largest error or less at a share of the inputs, and beta."""
+    shares = (0.02, 0.05, 0.1, 0.3, 0.6, 0.9)
+    for share in (mean / largest, *(share for share in shares if share > mean / largest)):
+        yield functools.partial(_at_a_share, share, mean / share)
     yield functools.partial(_at_a_share, 1.0, mean)
     for shape in (0.1, 0.5):
         yield functools.partial(_beta, shape, shape * (largest - mean) / mean, largest)

@@ -269,7 +269,8 @@ def test_rules_are_compared_on_a_users_net(call, tmp_path):
     words += ("--w1-points", "100", "--jobs", "1", "--database", "o", "--output", "card")
     code, out, err = call(*words, "--rules", "sdp,dvia,monte_carlo:samples=10,oracle_again")
     assert code == 0, err
-    title, *lines, _, advice, page, last = out.splitlines()
+    title, *lines, _, assumption, advice, page, last = out.splitlines()
+    assert assumption.startswith("  assumption: the error of an input is at most")
     assert advice.startswith("  advice without an oracle")
     assert title == "which rule for nets.py:build"
     assert {line.split(",")[0].strip() for line in lines} == {
