@@ -118,7 +118,7 @@ def _numbers():
 
 
 def resampled(use, mean):
-    """Families of committed errors whose mean is within a factor of three of the limit, scaled to a mean."""
+    """Families of committed errors with means within a factor of three of the limit, scaled to a mean."""
     for errors in stored_errors(use):
         if use.small / 3 < errors.mean() < 3 * use.small:
             scaled = errors * (mean / errors.mean())
