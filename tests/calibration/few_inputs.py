@@ -4,6 +4,7 @@
 """
 
 import functools
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,12 @@ import torch
 from scipy import stats
 
 from sdp_bench.bench.metrics import recorded_metric
+from sdp_bench.bench.metrics.references import references
 from sdp_bench.reports.results import committed_results
 from sdp_bench.reports.scorecard.answers import USES
 from sdp_bench.reports.scorecard.comparisons import one_number
 from sdp_bench.reports.statistics.bounds import lower_bound, upper_bound
-from sdp_bench.reports.statistics.ranking import SETTING
+from sdp_bench.reports.statistics.ranking import SETTING, Replicates
 from tests.calibration.rate import Rate
 
 LEVEL = 0.05
@@ -175,6 +177,31 @@ def few_inputs(rng):
                 yield Rate(f"{ACCURATE} by t", text, None, errors, trials)
 
 
+def equal_rules(rng):
+    """How often a paired test declares one of two rules better, on committed class errors of equal mean."""
+    rows = _numbers()
+    rows = rows[(rows["metric"] == "tv_class") & ~rows["rule"].isin(references())]
+    pairs = []
+    for _, setting in rows.groupby(list(SETTING), observed=True):
+        errors = setting.pivot_table("value", ["net", "input"], "rule", observed=True).dropna(axis=1)
+        if len(errors) >= 40:
+            errors = (errors - errors.mean()).iloc[:, :4].to_numpy()
+            pairs += [errors[:, [i, j]] for i, j in itertools.combinations(range(errors.shape[1]), 2)]
+    trials = 5
+    for inputs in INPUTS[2:7]:
+        wrong_trials = 0
+        for pair in pairs:
+            for _ in range(trials):
+                values = pair[rng.integers(len(pair), size=inputs)]
+                one_net = np.zeros(inputs, dtype=np.int64)
+                rules = ("one", "other")
+                unknown = np.full(values.shape, np.nan)
+                compared = Replicates(rules, values, unknown, one_net, np.arange(inputs), frozenset())
+                wrong_trials += any(compared.beats(*names, comparisons=2) for names in (rules, rules[::-1]))
+        text = f"class errors of one net, {inputs} inputs"
+        yield Rate("one of two equal rules better (paired t)", text, None, wrong_trials, trials * len(pairs))
+
+
 def main():
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
@@ -199,7 +226,7 @@ def main():
             print(pd.DataFrame(rows, (*INPUTS, *MANY)).T.round(2).to_string(), flush=True)
 
 
-SIMULATIONS = (few_inputs,)
+SIMULATIONS = (few_inputs, equal_rules)
 
 if __name__ == "__main__":
     main()
