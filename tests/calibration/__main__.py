@@ -38,16 +38,15 @@ _FEW_INPUTS = """
 How often `validate --net` calls a mean error small for inputs like those measured, although it is just above
 the limit, by number of inputs. The committed errors are those of all rules in settings with a mean near the
 limit, scaled to it. Made-up errors have the worst of several distributions, such as the largest possible
-error at a few inputs. The bounds hold for every distribution. They replace Student's t, which does not. Even
-errors of zero therefore need 299 inputs for the class, 66 for standard deviations and 59 for the whole
-distribution. `python -m tests.calibration.few_inputs` compares five methods and prints their power.
+error at a few inputs. The bounds hold for every distribution (of ratios: up to a factor of 3). They replace
+Student's t, which does not. Even errors of zero therefore need 299 inputs for the class, 66 for standard
+deviations and 59 for the whole distribution. `python -m tests.calibration.few_inputs` compares five methods.
 
 """
 _HIGH = """
 ## Largest rates
 
-These rates exceed their nominal level by more than one standard error. Among a hundred rates, some do by
-chance.
+These rates exceed their nominal level by more than one standard error; some do by chance.
 
 | error | condition | nominal | simulated |
 | --- | --- | --- | --- |
