@@ -168,13 +168,13 @@ def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], C
 runs = together(
     option(
         "--run",
-        "Runs to combine, or parts of their numbers, separated by commas (default: the newest).",
+        "Runs to combine, or parts of their ids, separated by commas (default: the newest).",
         values.RUNS,
-        "numbers",
+        "run_ids",
     ),
     option("--all-runs", "Combine all runs.", values.FLAG),
 )
-"""The options `numbers` and `all_runs`, which select runs."""
+"""The options `run_ids` and `all_runs`, which select runs."""
 
 runtime_table = option("--runtime", "CSV table of timings.", values.FILE, "runtime_table", default=RUNTIME)
 preset = option("--preset", "Size of the experiments: smoke, quick or paper.", default="quick")
