@@ -241,7 +241,7 @@ def _rankings(
     for units in set(solved.values()):
         rivals = [name for name, problems_of_rival in solved.items() if problems_of_rival >= units]
         rows = scores[scores["unit"].isin(units) & scores["rule"].isin(rivals)]
-        overall = Overall.measured(rows, lambda _, values, __: values, traits, setting=(), least=1)
+        overall = Overall.from_measurements(rows, lambda _, values, __: values, traits, setting=(), least=1)
         if overall is not None:
             rankings[units] = overall, rank(overall, overall.rules)
     return rankings

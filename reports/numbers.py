@@ -41,7 +41,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Group:
+class NumberGroup:
     """Numbers of one metric under a common anchor and heading of a page of lists."""
 
     page: Page
@@ -59,7 +59,7 @@ class Number:
     first.
     """
 
-    group: Group
+    group: NumberGroup
     anchor: str
     title: str
     mean: float
@@ -126,7 +126,7 @@ def sheets(
     listed = listed.assign(key=keys(listed).mask(listed["rule"].map(traits.is_reference).astype(bool), ""))
     listed = listed.assign(rule=listed["rule"].map(traits.label).astype(object))
     varying = frozenset(number.group for number in numbers if number.varies)
-    pages: dict[Page, dict[Group, list[dict[str, Any]]]] = {}
+    pages: dict[Page, dict[NumberGroup, list[dict[str, Any]]]] = {}
     ends = np.cumsum([len(top) for top in tops])[:-1]
     columns = {str(name): np.split(listed[name].to_numpy(), ends) for name in listed}
     for index, (number, top) in enumerate(zip(numbers, tops, strict=True)):

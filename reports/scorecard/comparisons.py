@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ...bench.metrics import Metric, recorded_metric
-from ..statistics.ranking import UNIT, Overall, Replicates, Scores, own_score
+from ..statistics.ranking import UNIT, Overall, Replicates, Scores, metric_score
 from ..style.names import NetKind, RuleTraits, noise_symbol, noise_words
 from ..tables.frame import by_kind
 
@@ -124,7 +124,7 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
         )
         leads = tuple(experiment for experiment, name in leader.items() if name == metric.name)
         if conditions:
-            overall = Overall.measured(chosen, own_score, traits, least=1)
+            overall = Overall.from_measurements(chosen, metric_score, traits, least=1)
             ranking = overall.rules if overall else ()
             by_metric.append(Comparisons(rule, metric, others, conditions, ranking, leads))
     return by_metric
@@ -163,7 +163,7 @@ def _condition(
     level = f"{noise_symbol(noise)}\u00a0=\u00a0{first['sigma']:g}"
     rows = part[part["rule"] == rule]
     names = tuple(traits.in_order(part["rule"]))
-    scores = Scores.measured(metric, part, names)
+    scores = Scores.from_measurements(metric, part, names)
     means = {name: mean for name, mean in scores.means.items() if not traits.is_reference(name)}
     within = rows["value"] <= rows["floor95"]
     if metric.better == "one" and "beyond" in rows:

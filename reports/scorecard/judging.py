@@ -58,7 +58,7 @@ class CostTable:
 def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
     tables = []
     for _, kind in frame.groupby(ARCHITECTURE, sort=True):
-        first, costs = kind.iloc[0], Costs.measured(kind, traits).by_rule
+        first, costs = kind.iloc[0], Costs.from_measurements(kind, traits).by_rule
         if costs:
             tables.append(CostTable(NetKind(str(first["activation"]), int(first["depth"])).label, costs))
     return tables

@@ -95,7 +95,7 @@ class Costs:
     batch: int
 
     @classmethod
-    def measured(cls, frame: pd.DataFrame, traits: RuleTraits) -> Costs:
+    def from_measurements(cls, frame: pd.DataFrame, traits: RuleTraits) -> Costs:
         """Compute costs from measurements; references are skipped, because their time is that of the oracle.
 
         Time depends on the architecture and not on sigma, so that all measurements of an architecture are

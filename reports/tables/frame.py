@@ -56,7 +56,7 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
     return filled(values) if values.dtype in (object, "str") else values
 
 
-def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+def positions_by(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Any, Any]]:
     """Yield the distinct values of several columns, sorted, each with the ascending positions of its rows."""
     yield from sorted(frame.groupby(list(names), observed=True).indices.items())
 

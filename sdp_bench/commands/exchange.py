@@ -197,7 +197,9 @@ def _replay_share(
     for line in outcome.differences:
         echo(printable(line))
     verdict = f"{len(outcome.differences)} differences" if outcome.differences else "no difference"
-    echo(f"{entry}: {outcome.drawn} of {outcome.measurements} measurements made again, seed {seed}: {verdict}")
+    echo(
+        f"{entry}: {outcome.drawn} of {outcome.measurements} measurements made again, seed {seed}: {verdict}"
+    )
     if outcome.differences:
         raise SystemExit(options.BAD_VERDICT)
 

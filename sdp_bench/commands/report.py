@@ -163,10 +163,7 @@ def _write_committed_only(output: Path, *, single_file: bool) -> None:
 
     folder = output if single_file else inside(output, COMMITTED)
     check_writable(folder / PAGE)
-    if single_file:
-        page = build(committed_results(), folder, alone=True)
-    else:
-        page = write_committed(folder, _say)
+    page = build(committed_results(), folder, alone=True) if single_file else write_committed(folder, _say)
     _say("no results yet; `sdp-bench run --all --preset quick` makes some within minutes")
     echo(f"committed results: {page}")
 

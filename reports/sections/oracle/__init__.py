@@ -11,7 +11,7 @@ import pandas as pd
 from ....bench.metrics import recorded_metric
 from ....bench.metrics.references import ORACLE_AGAIN
 from ....bench.results.columns import filled
-from ...numbers import Group, Number, Page, slug
+from ...numbers import Number, NumberGroup, Page, slug
 from ...results import Results
 from ...section import Context, Section
 from ...site import MEASURED
@@ -46,7 +46,7 @@ class OracleError(Section):
         of_oracle = ("sigma", "component", "samples")
         for error in context["oracle_errors"]:
             metric = error["metric"]
-            group = Group(page, metric.name, metric.title, metric)
+            group = NumberGroup(page, metric.name, metric.title, metric)
             if rows := error["again_rows"]:
                 again = slug(metric.name, "again"), "A second oracle instead of a rule"
                 yield Number(group, *again, math.nan, rows, of_oracle)

@@ -18,7 +18,7 @@ from ...results import MEASUREMENT, Results
 from ...section import Context, Section
 from ...site import OVERVIEW
 from ...statistics.costs import Costs, plain_samples
-from ...statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, own_score, rank
+from ...statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, metric_score, rank
 from ...style import labels
 from ...style.figure import Figure, label_points, look, panels
 from ...style.names import NetKind, RuleTraits, activation_label
@@ -60,7 +60,7 @@ class Use:
     title: str
     about: str
     metrics: tuple[str, ...]
-    score: Score = own_score
+    score: Score = metric_score
     shown: Callable[[float], str] = _shared
     heavy: bool = False
 
@@ -76,7 +76,7 @@ USES = (
         "quantiles under Cauchy noise",
         "largest error",
         ("quantile_max",),
-        own_score,
+        metric_score,
         labels.number,
         heavy=True,
     ),
@@ -168,13 +168,13 @@ def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | Non
     heavy = frame["noise"] == CAUCHY.family
     own = frame[frame["metric"].isin(use.metrics) & ~frame["component"].isin(BOUNDS) & (heavy == use.heavy)]
     own = own.drop_duplicates(["net", "input", "noise", "sigma", "rule", "metric", "component"])
-    overall = Overall.measured(own, use.score, traits)
+    overall = Overall.from_measurements(own, use.score, traits)
     if overall is None:
         return None
     deterministic = [rule for rule in overall.rules if not traits.is_sampling(rule)]
     if len(deterministic) < 2:
         return None
-    costs = Costs.measured(own, traits)
+    costs = Costs.from_measurements(own, traits)
     seconds = {rule: cost.seconds for rule, cost in costs.by_rule.items()}
     every = rank(overall, overall.rules)
     # Without a known spread all rules are tied, and the cheapest could be the worst.
@@ -190,10 +190,12 @@ def _partial(use: Use, own: pd.DataFrame, overall: Overall, leader: str, traits:
     others = [rule for rule in set(own["rule"]).difference(overall.rules) if not traits.is_sampling(rule)]
     for rule in others:
         units = own.loc[own["rule"] == rule, [*SETTING, *UNIT]].drop_duplicates()
-        pair = Overall.measured(own[own["rule"].isin([rule, leader])].merge(units), use.score, traits)
+        pair = Overall.from_measurements(
+            own[own["rule"].isin([rule, leader])].merge(units), use.score, traits
+        )
         if pair and pair.beats(rule, leader, len(others)):
             shown = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
-            text = f"in {pair.places} of {overall.of} settings: {', '.join(shown)}"
+            text = f"in {pair.settings} of {overall.measured_settings} settings: {', '.join(shown)}"
             better.append((pair.mean(rule), text))
     return min(better, default=(0.0, ""))[1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ....bench.experiments import experiments
-from ...numbers import Group, Number, Page, slug
+from ...numbers import Number, NumberGroup, Page, slug
 from ...results import Results
 from ...section import Context, Section
 from ...site import SitePage, suite
@@ -52,7 +52,7 @@ class Tables(Section):
                 section=table.experiment,
             )
             anchor = slug(table.metric.name, table.under, table.variant, table.recipe)
-            group = Group(page, anchor, table.title, table.metric)
+            group = NumberGroup(page, anchor, table.title, table.metric)
             for row in table.rows:
                 for cell in filter(None, row.cells):
                     title = f"{results.traits.label(cell.rule)}, {table.scale} = {row.sigma:g}"

@@ -112,7 +112,7 @@ def test_cost_in_samples_is_that_of_the_line_through_sampling_times():
 def test_times_are_the_fastest_of_an_architecture_and_the_geometric_mean_over_depths():
     quick, slow = measured({"sdp": 0.2}, {"sdp": 1e-3}), measured({"sdp": 0.2}, {"sdp": 4e-3}, depth=6)
     busy = measured({"sdp": 0.2}, {"sdp": 5.0}, sigmas=(10.0,))
-    costs = Costs.measured(pd.concat([quick, slow, busy]), TRAITS)
+    costs = Costs.from_measurements(pd.concat([quick, slow, busy]), TRAITS)
     assert costs.by_rule["sdp"].seconds == pytest.approx(2e-3)
 
 

@@ -42,7 +42,8 @@ def test_the_best_is_that_of_the_mean_over_places_among_rules_that_do_not_sample
     low, high = verdict.interval(best).split(" to ")
     assert float(verdict.value(best)) == pytest.approx(1 - means.min(), abs=0.005)
     assert float(low) <= float(verdict.value(best)) <= float(high)
-    assert verdict.overall.places == verdict.overall.of == len(own[["depth", "sigma"]].drop_duplicates())
+    settings = len(own[["depth", "sigma"]].drop_duplicates())
+    assert (verdict.overall.settings, verdict.overall.measured_settings) == (settings, settings)
 
 
 def test_the_recommended_rule_is_the_cheapest_of_those_tied_with_the_most_accurate(found):
@@ -119,4 +120,5 @@ def test_a_better_rule_with_too_few_settings_is_named(data):
     (row,) = rows(families(pd.concat([own, better])), TRAITS)
     (verdict,) = row.verdicts
     assert "split:k=9" not in verdict.overall.rules
-    assert verdict.partial.startswith(f"in {some['depth'].nunique()} of {verdict.overall.of} settings")
+    settings = verdict.overall.measured_settings
+    assert verdict.partial.startswith(f"in {some['depth'].nunique()} of {settings} settings")

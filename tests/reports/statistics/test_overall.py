@@ -27,10 +27,10 @@ def frame(*rows):
 def test_places_count_alike_however_many_units_they_have():
     rows = [(1.0, f"net {n}", 0, "sdp", 0.1) for n in range(5)] + [(10.0, "net 0", 0, "sdp", 0.5)]
     rows += [(sigma, net, place, "dvia", 0.4) for sigma, net, place, *_ in rows]
-    found = Overall.measured(frame(*rows), own, TRAITS)
+    found = Overall.from_measurements(frame(*rows), own, TRAITS)
     assert found.mean("sdp") == pytest.approx(0.3)
     assert found.rules == ("sdp", "dvia")
-    assert (found.places, found.of) == (2, 2)
+    assert (found.settings, found.measured_settings) == (2, 2)
 
 
 def test_a_rule_that_lacks_many_places_is_left_out_and_a_place_that_a_rule_lacks():
@@ -44,9 +44,9 @@ def test_a_rule_that_lacks_many_places_is_left_out_and_a_place_that_a_rule_lacks
             rows.append((sigma, "net", 0, "dvia", 0.0))
         if sigma < 9:
             rows.append((sigma, "net", 0, "marginal_sdp", 0.3))
-    found = Overall.measured(frame(*rows), own, TRAITS)
+    found = Overall.from_measurements(frame(*rows), own, TRAITS)
     assert found.rules == ("sdp", "unscented", "marginal_sdp")
-    assert (found.places, found.of) == (8, 10)
+    assert (found.settings, found.measured_settings) == (8, 10)
 
 
 @pytest.mark.parametrize("alone", ["net", "input"])
@@ -57,7 +57,7 @@ def test_with_one_net_or_one_input_the_interval_is_that_of_student(alone):
         net, place = (number, 0) if alone == "net" else ("net", number)
         rows.append((1.0, net, place, "sdp", value))
         rows.append((1.0, net, place, "dvia", value * 0.5))
-    found = Overall.measured(frame(*rows), own, TRAITS)
+    found = Overall.from_measurements(frame(*rows), own, TRAITS)
     low, high = stats.t.interval(0.95, 6, values.mean(), stats.sem(values))
     assert found.half_width("sdp") == pytest.approx((high - low) / 2)
     expected = stats.ttest_rel(values * 0.5, values, alternative="less").pvalue
@@ -75,13 +75,13 @@ def test_what_a_net_adds_at_all_places_is_added_before_it_is_squared():
         for n, effect in enumerate(effects)
         for rule in ("sdp", "dvia")
     ]
-    found = Overall.measured(frame(*rows), own, TRAITS)
+    found = Overall.from_measurements(frame(*rows), own, TRAITS)
     assert found.half_width("sdp") == pytest.approx(stats.t.ppf(0.975, 3) * stats.sem(effects))
 
 
 def test_with_too_few_nets_and_inputs_nothing_is_claimed():
     rows = [(1.0, n, 0, rule, value) for n in (0, 1) for rule, value in (("sdp", 0.1), ("dvia", 0.9))]
-    found = Overall.measured(frame(*rows), own, TRAITS)
+    found = Overall.from_measurements(frame(*rows), own, TRAITS)
     assert math.isnan(found.half_width("sdp"))
     assert not found.beats("sdp", "dvia")
 
@@ -94,7 +94,7 @@ def test_one_net_in_each_setting_shows_no_spread_of_nets(inputs):
         for k in range(inputs)
         for rule, value in (("sdp", 0.1), ("dvia", 0.4))
     ]
-    found = Overall.measured(frame(*rows), own, TRAITS)
+    found = Overall.from_measurements(frame(*rows), own, TRAITS)
     assert math.isnan(found.half_width("sdp"))
     assert not found.beats("sdp", "dvia")
 
@@ -107,7 +107,7 @@ def test_intervals_hold_as_often_as_they_say():
         (sigma, n, k, f"rule {trial}", 0.5 + nets[trial, n] + inputs[trial, k] + rng.normal(0, 0.05))
         for sigma, n, k, trial in itertools.product((1.0, 2.0), range(6), range(6), range(trials))
     ]
-    found = Overall.measured(frame(*rows), own, TRAITS)
+    found = Overall.from_measurements(frame(*rows), own, TRAITS)
     hits = sum(abs(found.mean(rule) - 0.5) <= found.half_width(rule) for rule in found.rules)
     assert len(found.rules) == trials
     # conservative by design: never below 95 % by more than four standard errors
@@ -115,9 +115,9 @@ def test_intervals_hold_as_often_as_they_say():
 
 
 def test_one_rule_is_nothing_to_compare():
-    assert Overall.measured(frame((1.0, "net", 0, "sdp", 0.1)), own, TRAITS) is None
+    assert Overall.from_measurements(frame((1.0, "net", 0, "sdp", 0.1)), own, TRAITS) is None
     references = frame((1.0, "net", 0, "oracle_moments", 0.1), (1.0, "net", 0, "oracle_again", 0.1))
-    assert Overall.measured(references, own, TRAITS) is None
+    assert Overall.from_measurements(references, own, TRAITS) is None
 
 
 def test_without_a_known_standard_error_a_single_pair_is_tied():
