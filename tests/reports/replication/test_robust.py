@@ -59,7 +59,7 @@ def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():
     found = outcomes(measured(PAPER, NOISY, best_noise=1e-2))
     assert set(found) == set(robustness.RULES)
     for key, answer in found.items():
-        assert answer.verdicts.outcome is Outcome.SUPPORTED, (key, answer.found)
+        assert answer.verdicts.outcome is Outcome.SUPPORTED, (key, answer.finding)
         assert answer.address == "#robustness"
         assert answer.fidelity.startswith("24 runs of MNIST")
 
@@ -70,7 +70,7 @@ def test_claims_fail_of_numbers_that_say_the_opposite():
     noisy = dict.fromkeys(NOISY, 0.4) | {"softmax": 0.9}
     found = outcomes(measured(upside_down, noisy, ce=-0.05, clean=0.9, best=1e-2, best_noise=100.0))
     for key in set(robustness.RULES) - {"robust-accuracy", "robust-dirichlet"}:
-        assert found[key].verdicts.outcome is Outcome.REFUTED, (key, found[key].found)
+        assert found[key].verdicts.outcome is Outcome.REFUTED, (key, found[key].finding)
     gaining = outcomes(measured(PAPER | {"dirichlet": 0.4}, NOISY))["robust-dirichlet"]
     assert gaining.verdicts.outcome is Outcome.REFUTED
 
@@ -79,8 +79,8 @@ def test_robustness_that_only_vanishing_gradients_bring_depends_on_how_attacks_a
     broken = PAPER | dict.fromkeys(("pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy"), 0.05)
     found = outcomes(measured(PAPER, NOISY, square=broken))
     for key in ("robust-meaningful", "robust-most", "robust-improvement", "robust-baselines"):
-        assert found[key].verdicts.outcome is Outcome.SUPPORTED_OR_REFUTED, (key, found[key].found)
-        assert "without gradients" in found[key].found
+        assert found[key].verdicts.outcome is Outcome.SUPPORTED_OR_REFUTED, (key, found[key].finding)
+        assert "without gradients" in found[key].finding
         assert dict(found[key].verdicts.by_convention)["gradients not zero"].name == "SUPPORTED"
 
 
