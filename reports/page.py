@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +15,7 @@ from . import drilldown, site
 from .folder import clear, inside, remove, write, write_files
 from .numbers import FOLDER, Number, sheets
 from .results import COMMITTED_TITLE, Results
-from .section import Part, Section, tabulated
+from .section import Context, Part, Section, tabulated
 from .section import sections as every_section
 from .site import PAGE, SitePage, address, pages_of, write_pages
 from .statistics.ranking import Labels
@@ -105,7 +104,7 @@ def build(
         else:
             _write_folder(results, folder, made, numbers, files)
     for part in made:
-        for line in part.said:
+        for line in part.notes:
             say(line)
     if alone and (old := pages_of(folder) - {PAGE}):
         count = plural(len(old), "page")
@@ -137,34 +136,40 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     from .replication.claims import SUITES, numbers_of_claims
 
     results = tabulated(results, sections)
-    claims = results.frame["experiment"].isin(SUITES.keys()).any()
-    paper = results.published or results.meta.get("preset") == PAPERS_OWN
+    has_claims = results.frame["experiment"].isin(SUITES.keys()).any()
+    has_papers_settings = results.published or results.meta.get("preset") == PAPERS_OWN
     rulings = None
-    if paper or claims:
+    if has_papers_settings or has_claims:
         from .replication.page import Rulings  # imports torch
 
         rulings = Rulings.of(results)
-    shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
+    contexts: list[tuple[Section, Context]] = []
     numbers: dict[Labels, Number] = {}
-    listed = chain.from_iterable(section.numbers(results, context) for section, context in shown)
-    for number in chain(listed, numbers_of_claims(results.frame, results.traits) if rulings else ()):
-        numbers.setdefault(number.rows, number)
+    for section in sections:
+        context = section.build(results)
+        if context is not None:
+            contexts.append((section, context))
+            for number in section.numbers(results, context):
+                numbers.setdefault(number.rows, number)
+    if rulings:
+        for number in numbers_of_claims(results.frame, results.traits):
+            numbers.setdefault(number.rows, number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
     templates.globals["rulings"] = rulings
-    made = []
-    for section, context in shown:
+    made: list[Part] = []
+    for section, context in contexts:
         template = templates.get_template(str(section.template))
-        said = tuple(section.said(context))
+        notes = tuple(section.notes(context))
         for page, variables in section.spread(context):
             navigation = tuple(section.navigation(variables))
-            made.append(Part(page, section.order, navigation, template.render(variables), said))
-            said = ()  # printed once, although the section may have several pages
+            made.append(Part(page, section.order, navigation, template.render(variables), notes))
+            notes = ()  # printed once, although the section may have several pages
     files: dict[str, str] = {}
     if rulings:
-        from .replication.page import shown as shown_rulings
+        from .replication.page import shown as part_of_rulings
 
-        ruled, files = shown_rulings(rulings, files_by_anchor(made))
-        made.append(ruled)
+        part, files = part_of_rulings(rulings, files_by_anchor(made))
+        made.append(part)
     return made, list(numbers.values()), files
 
 
@@ -204,6 +209,7 @@ def lists(
     texts = {}
     for sheet in sheets(numbers, results.frame, drilled, results.traits):
         page = sheet["page"]
-        around = {"table": table, "command": command, "back": address(page.section, files), "shared": "../"}
-        texts[page.file] = template.render(sheet=sheet, **around)
+        texts[page.file] = template.render(
+            sheet=sheet, table=table, command=command, back=address(page.section, files), shared="../"
+        )
     return texts

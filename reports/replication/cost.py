@@ -122,8 +122,8 @@ def _linear(evidence: Evidence) -> Answer | None:
         holds = holds and bool(is_linear and is_constant)
         findings.append(
             f"with {', '.join(map(str, counts))} {dimension} SDP takes {', '.join(map(number, full))} "
-            f"passes, {span(deviations)} times {number(intercept)} + {number(slope)} of their number, and marginal "
-            f"SDP {span(marginal)}"
+            f"passes, {span(deviations)} times {number(intercept)} + {number(slope)} of their number, and "
+            f"marginal SDP {span(marginal)}"
         )
     return Answer.certain(holds=holds, finding="; ".join(findings), fidelity=design, address=_ADDRESS)
 

@@ -79,7 +79,7 @@ class MeasuredHere(Section):
             "rows": whole.apart.head(MOST_ROWS).to_dict("records"),
         }
 
-    def said(self, context: Context) -> Iterable[str]:
+    def notes(self, context: Context) -> Iterable[str]:
         return [context["whole"].sentence]
 
 

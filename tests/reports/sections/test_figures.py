@@ -1,7 +1,7 @@
 import pytest
 
 from sdp_bench.reports.sections.figures import figures
-from sdp_bench.reports.sections.sweeps import MOST, Sweeps, Swept, figure, sweeps, swept_in
+from sdp_bench.reports.sections.sweeps import MOST, Parameter, Sweeps, figure, sweeps, varied_parameters
 from sdp_bench.reports.tables import tables
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, Results, checked, titles, written
@@ -80,10 +80,10 @@ def test_a_sweep_takes_three_values_of_a_parameter():
 
 def test_all_else_of_the_rule_is_equal_in_a_sweep():
     rules = [f"a:x={x},y={y}" for x in (3, 1, 2) for y in (10, 20)]
-    found = swept_in(["b", "a:kind=full", *rules, "a:x=True,y=10", "a:x=nan,y=10", "odd:name"])
+    found = varied_parameters(["b", "a:kind=full", *rules, "a:x=True,y=10", "a:x=nan,y=10", "odd:name"])
     assert found == {
-        Swept("a", "x", ("y=10",)): {1.0: "a:x=1,y=10", 2.0: "a:x=2,y=10", 3.0: "a:x=3,y=10"},
-        Swept("a", "x", ("y=20",)): {1.0: "a:x=1,y=20", 2.0: "a:x=2,y=20", 3.0: "a:x=3,y=20"},
+        Parameter("a", "x", ("y=10",)): {1.0: "a:x=1,y=10", 2.0: "a:x=2,y=10", 3.0: "a:x=3,y=10"},
+        Parameter("a", "x", ("y=20",)): {1.0: "a:x=1,y=20", 2.0: "a:x=2,y=20", 3.0: "a:x=3,y=20"},
     }
 
 
