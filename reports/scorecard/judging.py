@@ -16,7 +16,7 @@ from ..results import Results
 from ..statistics.costs import ARCHITECTURE, Cost, Costs
 from ..style import labels
 from ..style.names import NetKind, RuleTraits
-from .comparisons import Comparison, Comparisons, Condition, comparisons
+from .comparisons import ComparedSetting, Comparisons, RuleComparison, comparisons
 
 _PLAIN = str.maketrans({"\u00a0": " ", "\u2212": "-", "\u2019": "'"})
 
@@ -244,7 +244,7 @@ def _where_worse(block: Comparisons, other: str) -> str:
     return f"in {len(worse)} of {labels.plural(len(block.measured), 'setting')}: {named}{more}"
 
 
-def _place(block: Comparisons, condition: Condition, found: Comparison) -> str:
+def _place(block: Comparisons, condition: ComparedSetting, found: RuleComparison) -> str:
     """A setting, both values there, and their difference with half of its 95 % interval."""
     text = f"{condition.label} ({_number(block, condition.value)} against {_number(block, found.value)}"
     if math.isfinite(found.gain):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ...bench.text import printable, public
 from .labels import number, span
@@ -330,7 +331,7 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
 
 
 def _box_of_name(
-    centre: Sequence[float], text: str, alignment: str, height: float, scale: float
+    centre: NDArray[np.float64], text: str, alignment: str, height: float, scale: float
 ) -> tuple[tuple[float, float], _Box]:
     """Offset of a name from its point in points, and its box in pixels."""
     width, line_height = _LETTER * SMALL * len(text) * scale, 1.4 * SMALL * scale

@@ -431,7 +431,7 @@ RULES: Mapping[str, Rule] = {
     "robust-noise": _gain(_PROPOSED, ["softmax"], _SUBSTANTIAL, noise=True, attacks=[""]),
     "robust-accuracy": _competitive,
     "robust-baselines": _gain(_PROPOSED, ["softmax", "dirichlet"], noise=True),
-    "robust-most": _gain(_GAUSS, OBJECTIVES),
+    "robust-most": _gain(_GAUSS, list(OBJECTIVES)),
     "robust-dirichlet": _gain(["softmax"], ["dirichlet"], -_SLIGHT),
     "robust-scales": _best_scales_differ,
     "robust-attack": _by_attack,

@@ -66,7 +66,7 @@ def sweeps(tables: Iterable[Table]) -> dict[tuple[Parameter, str, str], list[Cur
 def _curves(table: Table, rule_of_value: Mapping[float, str]) -> Curves:
     columns = {value: table.rules.index(rule) for value, rule in rule_of_value.items()}
     lines = []
-    values = set()
+    values: set[float] = set()
     for row in table.rows:
         cells = {value: row.cells[column] for value, column in columns.items()}
         measured = {value: cell for value, cell in cells.items() if cell}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -27,21 +27,21 @@ class TwoMoons(Study):
         """
         measurements = of_one_design(measurements)
         rows = []
-        above: dict[bool, list[str]] = {True: [], False: []}
+        # Recipes whose nets are more uncertain at a far point more often than not, with every seed.
+        with_propagation: list[str] = []
+        without_propagation: list[str] = []
         for name, recipe in RECIPES.items():
             part = measurements[measurements["objective"] == name]
-            if len(part):
-                values = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
-                rows.append((recipe.label, [tuple(v.agg(["mean", "min", "max"])) for v in values]))
-                if values[0].min() > 0.5:
-                    above[recipe.propagated].append(recipe.how)
-        nets = {
-            propagated: f"with {' and with '.join(names)}" if names else "with none of these nets"
-            for propagated, names in above.items()
-        }
+            if part.empty:
+                continue
+            columns = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
+            rows.append((recipe.label, [tuple(column.agg(["mean", "min", "max"])) for column in columns]))
+            if columns[0].min() > 0.5:
+                (with_propagation if recipe.propagated else without_propagation).append(recipe.how)
         finding = (
             "A far point is more uncertain than a seen one more often than not, with every seed: after "
-            f"training with propagation {nets[True]}; after training as usual {nets[False]}."
+            f"training with propagation {_recipes_in_words(with_propagation)}; after training as usual "
+            f"{_recipes_in_words(without_propagation)}."
         )
         recipes = measurements.loc[measurements["objective"] == "pairwise", "recipe"]
         recipe_of = str((recipes if len(recipes) else measurements["recipe"]).iloc[0])
@@ -51,6 +51,10 @@ class TwoMoons(Study):
             "seeds": int(measurements["seed"].nunique()),
             "recipe": recipe_of,
         }
+
+
+def _recipes_in_words(names: Sequence[str]) -> str:
+    return f"with {' and with '.join(names)}" if names else "with none of these nets"
 
 
 def of_one_design(measurements: pd.DataFrame) -> pd.DataFrame:

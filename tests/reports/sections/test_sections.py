@@ -109,8 +109,8 @@ def test_measurements_are_compared_with_their_counterparts():
     assert (tv.measured, tv.equal, std.measured, std.equal) == (2, 2, 1, 1)
     assert "All 2 measurements" in whole.sentence
     whole, _ = agreement(measured(value=[0.27, 0.45, 0.27]), measured())
-    assert whole.apart["rule"].tolist() == ["dvia", "sdp"]  # the farthest first
-    assert whole.apart["gap"].tolist() == pytest.approx([5, 2])
+    assert whole.different["rule"].tolist() == ["dvia", "sdp"]  # the farthest first
+    assert whole.different["gap"].tolist() == pytest.approx([5, 2])
     assert "2 of the 2 measurements" in whole.sentence
     assert "0 agree" in whole.sentence
     whole, _ = agreement(measured(), measured(unit=["v", "u", "v"]))
