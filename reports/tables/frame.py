@@ -30,8 +30,8 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     """Return measurements with the types of the report; rows without a number are dropped.
 
     Text columns become categories in sorted order, and numbers float64: a million rows of objects would take
-    gigabytes. The columns are those of :func:`sdp_bench.bench.results.joined.joined`; an empty frame
-    may lack them.
+    gigabytes. The columns are those of :func:`sdp_bench.bench.results.joined.joined_measurements`;
+    an empty frame may lack them.
     """
     if frame.empty:
         frame = frame.reindex(columns=[*COLUMNS, *VARIANTS, *_OTHERS])

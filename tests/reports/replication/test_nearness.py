@@ -47,7 +47,7 @@ def test_what_is_printed_is_nearest_and_distances_are_those_put_in():
     assert [recipe for recipe, _ in order] == [RAW, RAW, SCALED]
     assert [size for _, size in order] == pytest.approx([0, 0.3, 0.1], abs=1e-12)
     first, _, last = found["conventions"]
-    assert first["place"] == 0
+    assert first["rank"] == 0
     assert first["gaps"]["std_ratio"].text == "× 2.00 (2.00 to 2.00)"
     assert last["gaps"]["std_ratio"].size == pytest.approx(math.log(3))
     assert last["gaps"]["1-tv"].cells == len(paper("1-tv")) * 2 // len({r for _, r, _ in paper("1-tv")})
@@ -93,5 +93,5 @@ def test_ratios_without_a_logarithm_are_infinitely_far(ratio):
     near = [measured(RAW, JOINT), measured(SCALED, JOINT), measured(RAW, SD, 3)]
     first, last = nearness(pd.concat([*near, broken]))["conventions"]
     assert (first["recipe"], last["recipe"]) == (RAW, SCALED)
-    assert first["place"] == 0
+    assert first["rank"] == 0
     assert last["gaps"]["std_ratio"].text == "× ∞"
