@@ -18,7 +18,7 @@ from ..plugins.plugin import Plugin, plugin_of
 from . import accuracy, speed
 from .baseline import Baseline, RuleBaseline, read, write
 from .cases import Scope
-from .predictions import THRESHOLD, Answer, Asked, drift, predict
+from .predictions import THRESHOLD, Asked, GatePrediction, drift, predict
 from .speed import Timing
 from .verdict import PASSED, RANKED, STOPPING, Finding, Status, Step, Verdict, exit_code
 
@@ -159,7 +159,7 @@ def check(
 
 def _predicted(
     rules: Mapping[str, Asked], scope: Scope, step: Step, *, complete: bool = False
-) -> dict[str, dict[str, Answer]]:
+) -> dict[str, dict[str, GatePrediction]]:
     """Return the predictions of rules; a RunFailedError if one fails in a cell and all must be `complete`."""
     predicted = {}
     for number, (name, rule) in enumerate(rules.items()):

@@ -82,7 +82,7 @@ def diff(a: Path, b: Path) -> None:
         echo(comparison.largest.to_string(index=False))
 
 
-@click.group(cls=options.Group)
+@click.group(cls=options.CommandGroup)
 def results() -> None:
     """Verify results."""
 

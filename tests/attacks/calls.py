@@ -86,7 +86,7 @@ _NO_NUMBERS = ("", "x", "²", "0x10", "1,,2", "nan", "1e400")
 _NO_TEXTS = ("", " ", "\x1b[31m", "\udcff", "no-such-thing")
 _BAD = {
     values.Choice: ("", "no-such-thing", "\x1b[31m"),
-    values.Part: ("1/²", "0/1", "2/1", f"1/{_HUGE}", "", "/", "1/2/3", "-1/2"),
+    values.Shard: ("1/²", "0/1", "2/1", f"1/{_HUGE}", "", "/", "1/2/3", "-1/2"),
     values.Share: ("0", "-1%", "101%", "inf", *_NO_NUMBERS[:6]),
     values.Rules: (
         *_NO_TEXTS,
@@ -102,7 +102,7 @@ _BAD = {
         ":X",
         "monte_carlo:samples={10,x}",
     ),
-    values.Number: (*_NO_NUMBERS, "inf", "-inf", "9" * 400),
+    values.Real: (*_NO_NUMBERS, "inf", "-inf", "9" * 400),
     values.Whole: (*_NO_NUMBERS, "1.5", "inf", _HUGE, str(2**63)),
     values.Word: (*_NO_TEXTS, "x" * 300),
 }
