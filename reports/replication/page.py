@@ -358,7 +358,8 @@ class Rulings:
     def summary(self) -> str:
         (first, number), *others = self.tally.items()
         verb = "is" if number == 1 else "are"
-        counts = [f"{number} {verb} {first}", *(f"{count} {outcome}" for outcome, count in others)]
+        counts = [f"{number} {verb} {first}"]
+        counts += [f"{count} {outcome}" for outcome, count in others]
         return f"Of {labels.plural(sum(self.tally.values()), 'statement')}, {labels.listed(counts)}."
 
     @property

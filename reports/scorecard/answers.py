@@ -85,7 +85,8 @@ class Error:
         if self.metric.better == "one":
             return self._ratio_text(score_and_ends)
         if self.metric.name == "tv_class":
-            return "class probabilities off by ", labels.interval(*100 * score_and_ends), " points"
+            points = 100 * score_and_ends
+            return "class probabilities off by ", labels.interval(*points), " points"
         exact = f", exact rule {labels.number(self.floor)}" if math.isfinite(self.floor) else ""
         return "total variation ", labels.interval(*score_and_ends), exact
 
@@ -98,7 +99,8 @@ class Error:
         if self.score >= math.log(_PERCENT):
             return noun, labels.interval(*np.exp(logarithms)), f" times {direction}"
         sign = -1 if direction == "too small" else 1  # 1 / 1.2 is 17 % too small
-        return noun, labels.interval(*100 * sign * np.expm1(sign * logarithms)), f" % {direction}"
+        percent = 100 * sign * np.expm1(sign * logarithms)
+        return noun, labels.interval(*percent), f" % {direction}"
 
     @property
     def worst_text(self) -> str:

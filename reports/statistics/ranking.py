@@ -43,7 +43,7 @@ UNIT = ["net", "input"]
 """Columns over which means are taken and rules are paired."""
 
 
-class Comparison(ABC):
+class PairedComparison(ABC):
     """Mean scores of rules, lower is better, and tests of their paired differences."""
 
     @abstractmethod
@@ -78,7 +78,7 @@ class Ranking:
         return min(timed, key=seconds.__getitem__, default=self.leader)
 
 
-def rank(compared: Comparison, rules: Sequence[str]) -> Ranking:
+def rank(compared: PairedComparison, rules: Sequence[str]) -> Ranking:
     """Rank one rule or more by their means and find those that are statistically tied with the best.
 
     The leader is compared with each other rule by a one-sided test of their paired differences, corrected by
@@ -161,7 +161,7 @@ MIN_LEVELS = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Replicates(Scores, Comparison):
+class Replicates(Scores, PairedComparison):
     """Scores, lower is better, of rules that were all measured on the same pairs of net and input.
 
     Nets and inputs are each treated as a random sample if there are at least :data:`MIN_LEVELS`. Fewer are
@@ -356,7 +356,7 @@ COVERAGE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class Overall(Comparison):
+class Overall(PairedComparison):
     """Mean scores, lower is better, of rules that were all measured in the same settings, best first.
 
     All settings have the same weight, however many nets and inputs they have. Nets and inputs are random;

@@ -53,13 +53,14 @@ def test_thresholds_are_shown_on_the_scale_of_the_effect(results):
 
 def test_a_statement_without_conventions_is_of_the_family_of_each(results):
     unclear = Answer.of({("PD Gauss mean", "Dirichlet law"): [effect(0.01)]}, "net")
+    others = [unclear] * 19
     for settled in ((), ("PD Gauss mean",), ("Dirichlet law",)):
         one = Answer.of({settled: [effect(0.6)]}, "net")
         assert verdicts(results, one)[0].verdicts.outcome is Outcome.SUPPORTED
-        assert verdicts(results, one, *[unclear] * 19)[0].verdicts.outcome is Outcome.UNDECIDED
+        assert verdicts(results, one, *others)[0].verdicts.outcome is Outcome.UNDECIDED
     # Under another reading of the same score it is not of that family.
     other = Answer.of({("PD Gauss vote",): [effect(0.6)]}, "net")
-    assert verdicts(results, other, *[unclear] * 19)[0].verdicts.outcome is Outcome.SUPPORTED
+    assert verdicts(results, other, *others)[0].verdicts.outcome is Outcome.SUPPORTED
 
 
 def test_a_failure_under_any_convention_is_listed_first(results):
@@ -86,8 +87,9 @@ def test_a_failure_under_any_convention_is_listed_first(results):
     ],
 )
 def test_undecided_statements_say_why(results, parts, others, reason):
-    family = [Answer.of({(): parts}, "seed"), *[Answer.of({(): [effect(0.01)]}, "seed")] * others]
-    answer = verdicts(results, *family)[0]
+    statement = Answer.of({(): parts}, "seed")
+    others_of_family = [Answer.of({(): [effect(0.01)]}, "seed")] * others
+    answer = verdicts(results, statement, *others_of_family)[0]
     assert answer.verdicts.outcome is Outcome.UNDECIDED
     assert answer.why.startswith(reason)
 

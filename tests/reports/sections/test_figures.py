@@ -64,7 +64,7 @@ def test_missing_measurements_are_left_blank():
     assert len([text for text in written(dvia) if text]) == 7
 
 
-SAMPLED = ("sdp", *(f"monte_carlo:samples={count}" for count in (1000, 10, 100)))
+SAMPLED = ("sdp", "monte_carlo:samples=1000", "monte_carlo:samples=10", "monte_carlo:samples=100")
 
 
 def results(rules=SAMPLED, **more):

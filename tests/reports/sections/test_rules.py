@@ -26,7 +26,7 @@ META = {
 @pytest.fixture(scope="module")
 def results():
     frame = made_up.frame(depths=(1, 2), nets=3, inputs=3, experiments=("iris-tv",))
-    frame = frame.assign(run=[1, *[2] * (len(frame) - 1)])
+    frame = frame.assign(run=[1] + [2] * (len(frame) - 1))
     made = made_up.results(frame)
     made.meta.update(META)
     return made
