@@ -18,7 +18,7 @@ from ...bench.metrics.references import ORACLE_MOMENTS
 from ..statistics.ranking import MIN_LEVELS, Ranking, Replicates
 from ..style import labels
 from ..style.names import RuleTraits, noise_symbol, noise_words
-from .comparisons import one_number
+from .comparisons import one_row_per_measurement
 from .judging import CostTable, Verdict
 
 LINEAR = "sdp"
@@ -167,7 +167,7 @@ def recommendations(
     """Recommend a rule for each use at each noise level of a net; the frame is that of one net."""
     seconds = {rule: cost.typical for table in costs for rule, cost in table.by_rule.items()}
     recommended = []
-    numbers = one_number(frame)
+    numbers = one_row_per_measurement(frame)
     measured_metrics = set(numbers["metric"])
     for use in USES:
         name = next((name for name in use.metrics if name in measured_metrics), None)

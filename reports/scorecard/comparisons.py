@@ -112,7 +112,7 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
 
     `frame` is the result of :func:`sdp_bench.reports.tables.frame.checked`.
     """
-    frame = one_number(frame)
+    frame = one_row_per_measurement(frame)
     ranked = [metric for metric in map(recorded_metric, frame["metric"].unique()) if metric.better]
     ranked.sort(key=lambda metric: metric.rank)
     primary: dict[str, str] = {}  # metric of each experiment
@@ -135,7 +135,7 @@ def comparisons(frame: pd.DataFrame, rule: str, traits: RuleTraits) -> list[Comp
     return by_metric
 
 
-def one_number(frame: pd.DataFrame) -> pd.DataFrame:
+def one_row_per_measurement(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per measurement: the mean |log ratio| of several outputs, the largest value of pairs."""
     frame = frame.drop_duplicates([*UNIT, "noise", "sigma", "rule", "metric", "component"])
     single = frame[(frame["component"] == "") | (frame["component"] == "largest")]

@@ -86,7 +86,7 @@ def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
     return rest.merge(width.reset_index(), on=measurement, how="left")
 
 
-def own_noises(experiment: str) -> tuple[str, ...]:
+def noises_of(experiment: str) -> tuple[str, ...]:
     """Stored noise families of an experiment; empty if it has no noise."""
     known = experiments().get(experiment)
     return tuple(noise.family for noise in known.noises) if isinstance(known, LawExperiment) else ()

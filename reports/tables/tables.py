@@ -24,7 +24,7 @@ from ..paper import Printed, printed
 from ..statistics.ranking import UNIT, Replicates, Scores, labels_of
 from ..style import labels
 from ..style.names import NetKind, RuleTraits, activation_rank, noise_symbol, noise_words
-from .frame import COLUMNS, VARIANTS, own_noises, positions_by, with_brackets, with_largest
+from .frame import COLUMNS, VARIANTS, noises_of, positions_by, with_brackets, with_largest
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Table:
     @property
     def under(self) -> str:
         """Noise family in words, unless it is Gaussian or the only one of its experiment."""
-        return "" if own_noises(self.experiment) == (self.noise,) else noise_words(self.noise)
+        return "" if noises_of(self.experiment) == (self.noise,) else noise_words(self.noise)
 
     @property
     def has_floor(self) -> bool:

@@ -14,7 +14,7 @@ from sdp_bench.reports.page import cover, pages, parts
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import checked as real_checked
-from sdp_bench.reports.tables.frame import own_noises
+from sdp_bench.reports.tables.frame import noises_of
 from sdp_bench.reports.writing import environment
 
 
@@ -22,7 +22,7 @@ def completed(frame):
     """Measurements with the columns of those in a results file."""
     if frame.empty:
         return frame
-    noise = {name: next(iter(own_noises(name)), "") for name in frame["experiment"].dropna().unique()}
+    noise = {name: next(iter(noises_of(name)), "") for name in frame["experiment"].dropna().unique()}
     known = {"metric_spec": frame.metric, "noise": frame["experiment"].map(noise), "samples": 10**6, "run": 1}
     for name, own in (known | dict.fromkeys(("recipe", "dataset", "objective", "precision"), "")).items():
         frame = frame.assign(**{name: frame[name].astype(object).fillna(own) if name in frame else own})

@@ -14,7 +14,7 @@ from ...section import Context, Section
 from ...site import MEASURED
 from ...style import labels
 from ...style.names import NetKind, activation_label, activation_rank
-from ...tables.frame import own_noises
+from ...tables.frame import noises_of
 
 SAMPLES = 10**6
 W1_POINTS = 30_000
@@ -128,6 +128,6 @@ def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:
         and inputs >= (paper.inputs or 0)
         and bool((part["samples"] >= (paper.samples or SAMPLES) * known.scale).all())
         and set(known.sigmas) <= set(part["sigma"])
-        and set(own_noises(name)) <= set(part["noise"])
+        and set(noises_of(name)) <= set(part["noise"])
         and (name not in W1_TABLES or points >= W1_POINTS)
     )

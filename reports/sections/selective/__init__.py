@@ -87,7 +87,7 @@ def _areas(rows: pd.DataFrame, reading: str) -> pd.Series:
 
 def _by_reading(rows: pd.DataFrame, score: str) -> list[Context]:
     """Mean area and standard deviation over seeds (NaN for one), in per cent, in the order of `READINGS`."""
-    numbers = []
+    numbers: list[Context] = []
     for reading in READINGS[score]:
         areas = 100 * _areas(rows, reading)
         name = reading_label(score, reading)

@@ -102,7 +102,7 @@ def _with_names_of_recipes(measurements: pd.DataFrame) -> pd.DataFrame:
 def _tables(sets: Sequence[str], values: ValuesBySeed, traits: RuleTraits) -> list[Context]:
     run_methods = {method for _, method, _ in values}
     printed = _printed(run_methods)
-    tables = []
+    tables: list[Context] = []
     for title, paper, columns, metrics in _TABLES:
         methods = [method for method in columns if method in run_methods or method not in _OURS]
         rows = [{"dataset": name, "cells": _row(name, methods, metrics, values, printed)} for name in sets]
