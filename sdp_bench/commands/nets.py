@@ -14,8 +14,9 @@ from sdp_bench.commands.options import option
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sdp_bench.bench.nets.architectures import Architecture
-    from sdp_bench.bench.nets.recipes import ImageRecipe, Recipe
+    from sdp_bench.bench.nets.architectures import Architecture, ClassifierArchitecture
+    from sdp_bench.bench.nets.classifiers import ImageRecipe
+    from sdp_bench.bench.nets.recipes import Recipe
 
 
 @options.command(example="sdp-bench train resnet8 --dataset mnist --short")
@@ -87,7 +88,7 @@ def _training(
     overrides: Mapping[str, int | float | str],
     *,
     short: bool,
-) -> tuple[Architecture, ImageRecipe, str]:
+) -> tuple[ClassifierArchitecture, ImageRecipe, str]:
     """Architecture and recipe of a training, and the description of its data."""
     from dataclasses import replace
 
