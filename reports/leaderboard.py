@@ -55,6 +55,7 @@ class ScoredUse:
         return _WORST if self.unit == "factor" else 1.0
 
     def shown(self, score: float) -> float:
+        """Convert a mean score to the number for readers."""
         return math.exp(score) if self.unit == "factor" else score
 
 

@@ -91,6 +91,7 @@ class Tabular:
 
     @property
     def caption(self) -> str:
+        """Caption in LaTeX."""
         table = self.table
         component = f"{table.metric.component or 'component'} {self.component}" if self.component else ""
         subject = ", ".join(filter(None, (table.title, component, table.kind.label)))

@@ -154,10 +154,12 @@ class Trial:
 
     @property
     def name(self) -> str:
+        """Convention in words; empty if the paper leaves nothing open."""
         return " / ".join(self.convention)
 
     @property
     def fewest(self) -> int:
+        """Smallest number of replicates of an effect."""
         return min(len(effect.values) for effect in self.effects)
 
     @functools.cached_property

@@ -356,6 +356,7 @@ class Rulings:
 
     @property
     def summary(self) -> str:
+        """The tally as a sentence."""
         (first, number), *others = self.tally.items()
         verb = "is" if number == 1 else "are"
         counts = [f"{number} {verb} {first}"]
@@ -380,6 +381,7 @@ class Rulings:
         return [outcome for outcome in Outcome if any(count[outcome] for count in counts)]
 
     def statement(self, key: str) -> Statement:
+        """Return the statement with this key."""
         return next(statement for statement in self.statements if statement.key == key)
 
     @property

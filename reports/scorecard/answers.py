@@ -104,6 +104,7 @@ class Error:
 
     @property
     def worst_text(self) -> str:
+        """The largest score of an input with its unit."""
         if self.metric.name == "tv_class":
             return f"{labels.number(100 * self.worst)} points"
         if self.metric.better == "one":
@@ -142,15 +143,18 @@ class Recommendation:
 
     @property
     def noise(self) -> str:
+        """Noise family, unless it is Gaussian, and level."""
         level = f"{noise_symbol(self.family)}\u00a0=\u00a0{self.sigma:g}"
         return ", ".join(filter(None, (noise_words(self.family), level)))
 
     @property
     def largest(self) -> float:
+        """The larger score of the recommended rule and of linearisation."""
         return max(self.error.score, self.linear.score if self.linear else 0.0)
 
     @property
     def accuracy(self) -> str:
+        """Whether the recommended rule is accurate enough for the use, in words."""
         words = {True: "accurate enough", False: "not accurate enough", None: "accuracy undecided"}
         return words[self.error.is_small(self.use)]
 

@@ -87,6 +87,7 @@ class Comparisons:
 
     @property
     def measured(self) -> list[ComparedSetting]:
+        """Settings in which the rule was measured."""
         return [setting for setting in self.settings if setting.measured]
 
     @property
@@ -104,6 +105,7 @@ class Comparisons:
         return pairs
 
     def tally(self, other: str) -> Counter[str]:
+        """Number of settings by outcome of the comparison with another rule."""
         return Counter(comparison.outcome for _, comparison in self.against(other))
 
 

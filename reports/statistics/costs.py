@@ -73,6 +73,7 @@ class SamplingTime:
         return cls(float(overhead), float(per_sample)) if visible else None
 
     def seconds(self, samples: float) -> float:
+        """Time of a number of samples for one input, in seconds."""
         return self.overhead + self.per_sample * samples
 
     def samples(self, seconds: float) -> float:

@@ -47,10 +47,12 @@ class PairedComparison(ABC):
     """Mean scores of rules, lower is better, and tests of their paired differences."""
 
     @abstractmethod
-    def mean(self, rule: str) -> float: ...
+    def mean(self, rule: str) -> float:
+        """Return the mean score of a rule."""
 
     @abstractmethod
-    def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]: ...
+    def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """Return the one-sided p-values of "`rule` is better than the other", shape (others,)."""
 
     def beats(self, rule: str, other: str, comparisons: int = 1) -> bool:
         """Whether `rule` is significantly better than `other`.
@@ -70,6 +72,7 @@ class Ranking:
 
     @property
     def best(self) -> tuple[str, ...]:
+        """The leader and the rules tied with it."""
         return self.leader, *self.tied
 
     def cheapest(self, seconds: Mapping[str, float]) -> str:
@@ -146,6 +149,7 @@ class Scores:
 
     @functools.cached_property
     def means(self) -> dict[str, float]:
+        """Mean scores of the rules that were measured, over the pairs for which they were."""
         known = ~np.isnan(self.values)
         sums = np.where(known, self.values, 0.0).sum(0)
         counts = known.sum(0)
@@ -223,6 +227,7 @@ class Replicates(Scores, PairedComparison):
 
     @property
     def design(self) -> str:
+        """Numbers of nets and inputs in words."""
         nets = labels.plural(self.net_count, "net")
         if len(self.nets) == self.net_count * self.input_count:
             return f"{nets} × {labels.plural(self.input_count, 'input')}"

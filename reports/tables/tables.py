@@ -177,10 +177,12 @@ class Table:
 
     @property
     def label(self) -> str:
+        """Short name of the metric with its variant, for axes."""
         return ", ".join(filter(None, (self.metric.label, self.variant)))
 
     @property
     def nets_label(self) -> str:
+        """Kind of net, noise family and recipe."""
         return ", ".join(filter(None, (self.kind.label, self.under, self.recipe)))
 
     @property
@@ -189,6 +191,7 @@ class Table:
 
     @property
     def scale(self) -> str:
+        """Symbol of the noise level."""
         return noise_symbol(self.noise)
 
     @property
@@ -329,7 +332,7 @@ def _with_ranks(
 def _statistics(
     metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame | None
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Fields of each :class:`Cell` that its measurements determine, by sigma, component and rule."""
+    """Fields of :class:`Cell` that the measurements determine, by sigma, component and rule."""
     cells = list(positions_by(chosen, _CELL))
     numbers = chosen[["value", "floor", "floor95", "bracket"]].to_numpy().T
     # Rows in the order of their cells, so that one call computes the sums of all cells.
@@ -424,11 +427,13 @@ def distinct_names(tables: Sequence[Table]) -> list[str]:
 
 
 def suite_title(experiment: str) -> str:
+    """Return the title of an experiment; its name if it is unknown here or has no title."""
     known = experiments().get(experiment)
     return (known.title if known else "") or experiment
 
 
 def by_experiment(tables: Iterable[Table]) -> dict[str, list[Table]]:
+    """Return tables by name of the experiment: known experiments in their order, then the others."""
     by_name: dict[str, list[Table]] = {}
     for table in tables:
         by_name.setdefault(table.experiment, []).append(table)
@@ -477,10 +482,12 @@ class Difference:
 
     @property
     def differs(self) -> bool:
+        """Whether the gap is larger than the spread; False if no spread is known."""
         return abs(self.gap) > self.spread
 
     @property
     def where(self) -> str:
+        """Nets, noise level and component, in words."""
         text = f"{self.table.nets_label}, σ\u00a0=\u00a0{self.row.sigma:g}"
         if self.row.component:
             text += f", {self.table.metric.component or 'component'} {self.row.component}"
