@@ -24,7 +24,7 @@ from .style.labels import escaped, number, spread, typed
 from .style.names import RuleTraits
 from .style.theme import styles
 from .tables.over_noise import over_noise
-from .tables.tables import Cell, Row, Table, by_experiment, suite_title
+from .tables.tables import Cell, Table, TableRow, by_experiment, suite_title
 from .writing import TEMPLATES
 
 SOFTWARE, PAPER = "sdp-bench", "petersen2024uncertainty"
@@ -71,7 +71,7 @@ class Tabular:
     """One component of a table of the page; `component` is empty if there is only one."""
 
     table: Table
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     component: str
 
     @property
@@ -143,7 +143,7 @@ class Tabular:
 def tabulars(tables: Iterable[Table]) -> Iterator[Tabular]:
     """Yield one part for each component of each table."""
     for table in tables:
-        by_component: dict[str, list[Row]] = {}
+        by_component: dict[str, list[TableRow]] = {}
         for row in table.rows:
             by_component.setdefault(row.component, []).append(row)
         for component, rows in by_component.items():

@@ -15,7 +15,7 @@ from . import drilldown, site
 from .folder import clear, inside, remove, write, write_files
 from .numbers import FOLDER, Number, sheets
 from .results import COMMITTED_TITLE, Results
-from .section import Context, Part, Section, tabulated
+from .section import Context, RenderedSection, Section, tabulated
 from .section import sections as every_section
 from .site import PAGE, SitePage, address, pages_of, write_pages
 from .statistics.ranking import Labels
@@ -46,15 +46,15 @@ def cover(results: Results, table: str, links: Sequence[tuple[str, str]] = ()) -
     return {"title": results.title, "meta": meta, "table": table, "links": links}
 
 
-def files_by_anchor(parts: Sequence[Part]) -> dict[str, str]:
+def files_by_anchor(parts: Sequence[RenderedSection]) -> dict[str, str]:
     """Return the file of the page that has each anchor."""
     return {anchor: part.page.file for part in parts for anchor in site.ANCHOR.findall(part.html)}
 
 
-def pages(parts: Sequence[Part], around: Mapping[str, Any]) -> dict[str, str]:
+def pages(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> dict[str, str]:
     """HTML texts by file; `around` is from :func:`cover`."""
     files = files_by_anchor(parts)
-    by_page: dict[SitePage, list[Part]] = {site.OVERVIEW: []}
+    by_page: dict[SitePage, list[RenderedSection]] = {site.OVERVIEW: []}
     for part in sorted(parts, key=lambda part: part.order):
         by_page.setdefault(part.page, []).append(part)
     template = environment(RuleTraits()).get_template("page.html")
@@ -72,7 +72,7 @@ def pages(parts: Sequence[Part], around: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def single(parts: Sequence[Part], around: Mapping[str, Any]) -> str:
+def single(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> str:
     """HTML text of a single page that contains all parts and links to no other file."""
     ordered = sorted(parts, key=lambda part: (part.page, part.order))
     navigation = [entry for part in ordered for entry in part.navigation]
@@ -113,7 +113,11 @@ def build(
 
 
 def _write_folder(
-    results: Results, folder: Path, made: Sequence[Part], numbers: Sequence[Number], files: Mapping[str, str]
+    results: Results,
+    folder: Path,
+    made: Sequence[RenderedSection],
+    numbers: Sequence[Number],
+    files: Mapping[str, str],
 ) -> None:
     write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | dict(files))
     links = [(f"{COMMITTED}/{PAGE}", COMMITTED_TITLE)] if results.committed else []
@@ -128,7 +132,9 @@ def _write_folder(
     write_pages(folder, pages(made, cover(results, table, links)))
 
 
-def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], dict[str, str]]:
+def parts(
+    results: Results, sections: Sequence[Section]
+) -> tuple[list[RenderedSection], list[Number], dict[str, str]]:
     """Return the parts of a report, its numbers with lists, and the files next to its pages.
 
     Numbers that rest on the same measurements share the list of the first one.
@@ -156,13 +162,13 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
             numbers.setdefault(number.rows, number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
     templates.globals["rulings"] = rulings
-    made: list[Part] = []
+    made: list[RenderedSection] = []
     for section, context in contexts:
         template = templates.get_template(str(section.template))
         notes = tuple(section.notes(context))
         for page, variables in section.spread(context):
             navigation = tuple(section.navigation(variables))
-            made.append(Part(page, section.order, navigation, template.render(variables), notes))
+            made.append(RenderedSection(page, section.order, navigation, template.render(variables), notes))
             notes = ()  # printed once, although the section may have several pages
     files: dict[str, str] = {}
     if rulings:

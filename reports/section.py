@@ -25,7 +25,7 @@ Context = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class RenderedSection:
     """What a section made for one page; `navigation` holds anchors and titles. See :class:`Section`."""
 
     page: SitePage

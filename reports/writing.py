@@ -69,7 +69,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
 
 
 def rendered(template: str | Path, traits: RuleTraits, variables: Mapping[str, Any]) -> str:
-    """Return the text of a template, whose numbers link to no lists of measurements."""
+    """Return the text of a template; its numbers are not linked to lists of measurements."""
     return environment(traits).get_template(str(template)).render(variables)
 
 

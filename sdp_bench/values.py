@@ -174,7 +174,7 @@ class ListOf(Kind):
             raise UserError(f"'{text}' is not a list of {self.name} separated by commas: {error}") from error
 
 
-class Rules(ListOf):
+class RuleSpecs(ListOf):
     """Specs separated by commas, as :func:`specs_of` reads them."""
 
     def split(self, text: str) -> Iterable[str]:
@@ -315,7 +315,7 @@ def _expanded(spec: str) -> list[str]:
 
 FLAG = Flag()
 WORD = Word()
-RULES = Rules(WORD, "rules")
+RULES = RuleSpecs(WORD, "rules")
 FILE = Location()
 FOLDER = Location(name="directory")
 RESULTS = ResultsFolder(name="directory")

@@ -24,7 +24,7 @@ from ...bench.studies.two_moons import EXPERIMENT as TWO_MOONS
 from ...bench.studies.uci import EXPERIMENT as UCI
 from ..paper import RESNETS, experiment, simulation_tables
 from ..results import Results
-from ..section import Part
+from ..section import RenderedSection
 from ..sections import introduction, robustness, selective, two_moons, uci
 from ..sections.robustness import SETS
 from ..site import PAPER, address
@@ -453,7 +453,7 @@ def _mean_effect(answer: Answer, convention: Convention) -> Effect | None:
     return trial.mean if trial and trial.effects else None
 
 
-def shown(rulings: Rulings, files: Mapping[str, str]) -> tuple[Part, dict[str, str]]:
+def shown(rulings: Rulings, files: Mapping[str, str]) -> tuple[RenderedSection, dict[str, str]]:
     """Verdicts as a part of the report, and its tables as files.
 
     `files` are files of the report by anchor; links to other anchors are removed.
@@ -486,7 +486,7 @@ def shown(rulings: Rulings, files: Mapping[str, str]) -> tuple[Part, dict[str, s
     if nearest:
         navigation.append(("conventions", "Conventions"))
     navigation.append(("counterparts", "Tables and figures"))
-    part = Part(PAPER, _ORDER, tuple(navigation), html)
+    part = RenderedSection(PAPER, _ORDER, tuple(navigation), html)
     return part, {TABLE: _csv(topics, files)}
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from ..statistics.costs import plain_samples
 from ..style.figure import log_scale, panels
 from ..style.theme import GREY, INK, Style, is_plain
-from .tables import Row, Table
+from .tables import Table, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +78,7 @@ def _draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
         log_scale(axes.yaxis)
 
 
-def _rows(table: Table) -> list[Row]:
+def _rows(table: Table) -> list[TableRow]:
     return [row for row in table.rows if row.component == table.rows[0].component]
 
 

@@ -120,7 +120,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One sigma (and component): a cell for every rule, None if it was not measured.
 
     `floor` and `floor95` are the mean and the 95 % point of a rule with the exact distribution, on the
@@ -162,7 +162,7 @@ class Table:
     depth: int
     metric: Metric
     rules: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     nets: int
     units: int
     unit: str
@@ -291,7 +291,7 @@ def _table(
         floor = _median_floor(metric, [cell.floor for cell in cells.values() if cell])
         floor95 = _median_floor(metric, [cell.floor95 for cell in cells.values() if cell])
         ranked_cells = _with_ranks(metric, scored.iloc[positions], cells, traits)
-        rows.append(Row(sigma, component, ranked_cells, floor, floor95))
+        rows.append(TableRow(sigma, component, ranked_cells, floor, floor95))
     net_codes, _ = pd.factorize(chosen["net"])
     input_codes, _ = pd.factorize(chosen["input"])
     return Table(
@@ -465,7 +465,7 @@ class Difference:
     """A cell of a table, and the number that the paper prints for it."""
 
     table: Table
-    row: Row
+    row: TableRow
     cell: Cell
     printed: Printed
 

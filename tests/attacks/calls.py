@@ -88,7 +88,7 @@ _BAD = {
     values.Choice: ("", "no-such-thing", "\x1b[31m"),
     values.Shard: ("1/²", "0/1", "2/1", f"1/{_HUGE}", "", "/", "1/2/3", "-1/2"),
     values.Share: ("0", "-1%", "101%", "inf", *_NO_NUMBERS[:6]),
-    values.Rules: (
+    values.RuleSpecs: (
         *_NO_TEXTS,
         "missing.py:X",
         "binary.py:X",
@@ -110,7 +110,7 @@ _BAD = {
 
 def wrong(kind):
     """Values that a parameter of this kind cannot have."""
-    if isinstance(kind, values.ListOf) and not isinstance(kind, values.Rules):
+    if isinstance(kind, values.ListOf) and not isinstance(kind, values.RuleSpecs):
         return (*wrong(kind.item), ",", "1,")
     if isinstance(kind, values.Location):
         return ("", "x" * 300, "loop", "nul\0", "new\nline", "text.csv" if kind.is_folder else "folder")

@@ -15,7 +15,7 @@ from ...section import Context, Section
 from ...site import CHARTS
 from ...style.figure import Figure, log_scale, look, panels
 from ...style.theme import LIGHT, ORDERED, Style, shade
-from ...tables.tables import Cell, Row, Table
+from ...tables.tables import Cell, Table, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ class Curves(NamedTuple):
 
     table: Table
     values: list[float]
-    lines: list[tuple[Row, dict[float, Cell]]]
+    lines: list[tuple[TableRow, dict[float, Cell]]]
 
 
 def sweeps(tables: Iterable[Table]) -> dict[tuple[Parameter, str, str], list[Curves]]:
