@@ -54,8 +54,8 @@ def first(tmp_path_factory):
 
 
 def standing(found, name):
-    (own,) = (each for each in found.rows if each.entry.name == name)
-    return own
+    (row_of_entry,) = (each for each in found.rows if each.entry.name == name)
+    return row_of_entry
 
 
 def test_rules_are_ranked_from_the_best(first):
@@ -69,15 +69,15 @@ def test_rules_are_ranked_from_the_best(first):
 
 def test_the_score_counts_each_net_once(first):
     entries = read([first])
-    own = entries[0].frame.merge(problems()[["unit", "metric_spec"]], on=["unit", "metric_spec"])
-    own = own[own["metric"].isin(WHOLE.metrics)]
-    expected = own.groupby(["net", "input"])["value"].mean().groupby("net").mean().mean()
+    row_of_entry = entries[0].frame.merge(problems()[["unit", "metric_spec"]], on=["unit", "metric_spec"])
+    row_of_entry = row_of_entry[row_of_entry["metric"].isin(WHOLE.metrics)]
+    expected = row_of_entry.groupby(["net", "input"])["value"].mean().groupby("net").mean().mean()
     found = standing(table_of(entries, WHOLE), entries[0].name)
     assert found.value == pytest.approx(expected)
     assert found.low < found.value < found.high
-    assert set(found.settings) == set(own["setting"])
+    assert set(found.settings) == set(row_of_entry["setting"])
     assert found.settings["iris-relu-4/gaussian-1"] == pytest.approx(
-        own.loc[own["setting"] == "iris-relu-4/gaussian-1", "value"].mean()
+        row_of_entry.loc[row_of_entry["setting"] == "iris-relu-4/gaussian-1", "value"].mean()
     )
 
 
