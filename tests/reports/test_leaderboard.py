@@ -69,15 +69,15 @@ def test_rules_are_ranked_from_the_best(first):
 
 def test_the_score_counts_each_net_once(first):
     entries = read([first])
-    row_of_entry = entries[0].frame.merge(problems()[["unit", "metric_spec"]], on=["unit", "metric_spec"])
-    row_of_entry = row_of_entry[row_of_entry["metric"].isin(WHOLE.metrics)]
-    expected = row_of_entry.groupby(["net", "input"])["value"].mean().groupby("net").mean().mean()
+    measurements = entries[0].frame.merge(problems()[["unit", "metric_spec"]], on=["unit", "metric_spec"])
+    measurements = measurements[measurements["metric"].isin(WHOLE.metrics)]
+    expected = measurements.groupby(["net", "input"])["value"].mean().groupby("net").mean().mean()
     found = standing(table_of(entries, WHOLE), entries[0].name)
     assert found.value == pytest.approx(expected)
     assert found.low < found.value < found.high
-    assert set(found.settings) == set(row_of_entry["setting"])
+    assert set(found.settings) == set(measurements["setting"])
     assert found.settings["iris-relu-4/gaussian-1"] == pytest.approx(
-        row_of_entry.loc[row_of_entry["setting"] == "iris-relu-4/gaussian-1", "value"].mean()
+        measurements.loc[measurements["setting"] == "iris-relu-4/gaussian-1", "value"].mean()
     )
 
 
