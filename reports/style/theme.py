@@ -124,8 +124,8 @@ def shade(colour: str, page: str) -> str:
     """Return a colour with enough contrast with a page, mixed with black or white as far as needed."""
     ink = 0.0 if _luminance(_rgb(page)) > 0.5 else 1.0
     for share in np.linspace(0, 1, 41):
-        red, green, blue = (round(255 * channel) for channel in _rgb(colour) * (1 - share) + ink * share)
-        mixed = f"#{red:02x}{green:02x}{blue:02x}"
+        channels = _rgb(colour) * (1 - share) + ink * share
+        mixed = "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
         if contrast(mixed, page) >= CONTRAST:
             return mixed
     raise ValueError(f"{page} has too little contrast with both black and white")

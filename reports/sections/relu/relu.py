@@ -208,7 +208,7 @@ def nearer(rule: str = RULES[1], other: str = RULES[0]) -> Intervals:
 
 
 def _sentence_on_w1(intervals: Intervals) -> str:
-    sdp, moments = (RuleTraits().label(rule) for rule in RULES)
+    sdp, moments = RuleTraits().label(RULES[0]), RuleTraits().label(RULES[1])
     if not intervals:
         return f"{moments} is nowhere nearer in W1 than {sdp} (|μ| ≤ {_WIDTHS:g}σ)."
     spans = " and ".join(f"{number(low, 3)}σ < μ < {number(high, 3)}σ" for low, high in intervals)

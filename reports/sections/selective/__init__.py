@@ -113,7 +113,7 @@ def _by_scale(frame: pd.DataFrame) -> list[Context]:
             parts[scale] = part
     if len(parts) < 2:
         return []
-    seeds = set.intersection(*(set(part["seed"]) for part in parts.values()))
+    seeds = set.intersection(*[set(part["seed"]) for part in parts.values()])
     if not seeds:
         return []
     table: list[Context] = []
