@@ -15,7 +15,7 @@ from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.reports.results import committed_results
 from sdp_bench.reports.scorecard.answers import USES
-from sdp_bench.reports.scorecard.comparisons import one_number
+from sdp_bench.reports.scorecard.comparisons import one_row_per_measurement
 from sdp_bench.reports.statistics.bounds import lower_bound, upper_bound
 from sdp_bench.reports.statistics.ranking import SETTING, Replicates
 from tests.calibration.rate import Rate
@@ -116,7 +116,7 @@ def stored_errors(use):
 
 @functools.cache
 def _numbers():
-    return one_number(committed_results().frame)
+    return one_row_per_measurement(committed_results().frame)
 
 
 def resampled(use, mean):

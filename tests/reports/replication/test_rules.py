@@ -142,7 +142,7 @@ def test_times_are_multiples_of_the_regular_pass():
         answer = RULES["cost-marginal"](evidence(made_up.frame(), runtime=runtime))
         assert isinstance(answer, Answer)
         assert answer.verdicts.outcome is outcome
-        assert f"{ratio:.2f} (3-layer CNN)" in answer.found
+        assert f"{ratio:.2f} (3-layer CNN)" in answer.finding
     assert RULES["cost-marginal"](evidence(made_up.frame())) is None
 
 
@@ -158,7 +158,9 @@ def test_marginal_moment_matching_is_judged_at_both_precisions():
     full, short = "marginal_moment_matching", "marginal_moment_matching:precision=1e-5"
     answer = timed(**{full: 28.0, short: 2.4})
     assert answer.verdicts.by_convention == {"float64": Verdict.REFUTED, "precision=1e-5": Verdict.SUPPORTED}
-    assert "float64: 14.0 (3-layer CNN), 14.0 (ResNet-18); precision=1e-5: 1.20 (3-layer CNN)" in answer.found
+    assert (
+        "float64: 14.0 (3-layer CNN), 14.0 (ResNet-18); precision=1e-5: 1.20 (3-layer CNN)" in answer.finding
+    )
     assert set(timed(**{full: 28.0}).verdicts.by_convention) == {"float64"}
     assert timed() is None
 
@@ -194,14 +196,12 @@ def test_linear_is_on_a_line_and_constant_is_level(full, marginal, outcome):
 
 
 def test_dvia_is_extrapolated_by_its_terms_where_it_does_not_fit():
-    timed = (
-        row(MNIST_CNN.name, "regular", 0.001),
-        *(row(net.name, "dvia", 3e-3 * net.width**2 + 1e-5 * net.width**3) for net in NARROW_CNNS),
-    )
+    timed = [row(MNIST_CNN.name, "regular", 0.001)]
+    timed += [row(net.name, "dvia", 3e-3 * net.width**2 + 1e-5 * net.width**3) for net in NARROW_CNNS]
     answer = RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
-    assert " 15,000, 15 s for an image; extrapolated from" in answer.found  # 14.909 s, told with two digits
-    assert ", 1.00 times what quadratic" in answer.found
+    assert " 15,000, 15 s for an image; extrapolated from" in answer.finding  # 14.909 s, told with two digits
+    assert ", 1.00 times what quadratic" in answer.finding
     assert RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed[:-1])) is None
 
 
@@ -343,10 +343,9 @@ def test_pairwise_scores_of_both_families_have_to_be_better_and_other_scales_do_
 
 def test_every_table_and_figure_of_the_paper_has_a_line():
     lines = counterparts(evidence(made_up.frame()))
-    assert [one.label for one in lines] == [
-        *(f"Table {number}" for number in range(1, 41)),
-        *(f"Figure {number}" for number in range(1, 11)),
-    ]
+    tables = [f"Table {number}" for number in range(1, 41)]
+    figures = [f"Figure {number}" for number in range(1, 11)]
+    assert [line.label for line in lines] == tables + figures
     shown = {one.label: one for one in lines}
     assert shown["Table 9"].address == "#iris-tv"
     assert shown["Table 9"].design == "2 nets × 2 inputs"
