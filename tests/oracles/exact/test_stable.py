@@ -12,7 +12,7 @@ import sdp_ref as sr
 from sdp_bench import oracles
 from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, fourier_integrals, stable
 from sdp_bench.oracles.partitions.quantiles import LEVELS, Quantiles
-from sdp_ref.laws import Cauchy, SymmetricStable
+from sdp_ref.laws import SymmetricStable
 
 ALPHAS = (0.5, 0.8, 1.2, 1.5, 1.8, 1.95)
 
@@ -136,10 +136,10 @@ def standard(alpha):
     return x, law.density(x)
 
 
-def inputs(alpha, family=SymmetricStable):
+def inputs(alpha):
     location = torch.tensor([[0.3, -1.2, 0.8, 2.0]], dtype=torch.float64)
     scale = torch.tensor([[0.5, 2.0, 0.1, 1.0]], dtype=torch.float64)
-    return Cauchy(location, scale) if family is Cauchy else SymmetricStable(location, scale, alpha)
+    return SymmetricStable(location, scale, alpha)
 
 
 def deviations(net, x, location, scale, alpha):
