@@ -91,7 +91,7 @@ class Operations(Metric):
     perfect = math.nan
     has_floor = False
     single = True
-    rank = 230
+    rank = 228
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
         yield None, Estimate(prediction.passes(), 0.0, 0.0, 0.0)

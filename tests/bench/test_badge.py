@@ -34,3 +34,8 @@ def test_any_text_is_well_formed_and_short(text):
     assert len(label) <= 60
     assert "\n" not in label
     assert json.loads(badge.json)["label"] == label
+
+
+def test_good_bad_and_unknown_have_different_colours():
+    badges = [Badge("a", "b", good) for good in (True, False, None)]
+    assert len({badge.svg for badge in badges}) == len({badge.json for badge in badges}) == 3

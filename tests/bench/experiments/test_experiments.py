@@ -9,10 +9,13 @@ from sdp_bench.bench.experiments import chosen, experiment, preset
 from sdp_bench.bench.experiments.base import Group
 from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.experiments.replicates import ReplicateExperiment
+from sdp_bench.bench.metrics.oracle import Oracle
+from sdp_bench.bench.metrics.total_variation import HeadlineTotalVariation
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.results.columns import CELL, measurements
 from sdp_bench.bench.results.folder import LeftOut, read, read_plan
 from sdp_bench.bench.runs.driver import Request, run, run_group
+from sdp_bench.bench.settings import Size
 from sdp_bench.bench.studies.uci import EXPERIMENT
 from sdp_bench.progress import Screen
 from tests.bench.conftest import TINY, made_up_tables, make_plan, nets_of
@@ -100,3 +103,52 @@ class Mistaken(Group):
 def test_a_mistake_of_the_project_is_not_a_failure_of_a_rule():
     with pytest.raises(KeyError, match="a mistake of ours"):
         run_group(Mistaken(), make_plan(TINY).rows)
+
+
+def test_groups_have_one_order_whatever_the_order_of_experiments():
+    plan = make_plan(TINY)
+    backwards = make_plan(TINY, ("iris-std", "iris-w1", "iris-tv"))
+    assert [*plan.groups] == [*backwards.groups]
+    cells = [set(one.rows[CELL].itertuples(index=False)) for one in (plan, backwards)]
+    assert cells[0] == cells[1]
+
+
+def test_repeated_names_levels_and_depths_count_once():
+    assert [each.name for each in chosen(["uci", "iris-tv", "uci"])] == ["uci", "iris-tv"]
+    settings = preset("quick", {"sigmas": (1.0, 1.0), "depths": (1, 1), "samples": 10_000})
+    assert (settings.design.sigmas, settings.design.depths) == ((1.0,), (1,))
+
+
+def test_only_w1_needs_the_samples_of_w1():
+    few = TINY.but(samples=1000)
+    experiment("iris-tv").check(few)
+    with pytest.raises(UserError, match="lower --w1-points"):
+        experiment("iris-w1").check(few)
+
+
+def test_an_experiment_has_fewer_samples_unless_they_are_requested():
+    resnet = experiment("resnet-tv")
+    assert resnet.samples(preset("paper")) == 5000
+    assert resnet.samples(preset("quick")) == 500
+    assert resnet.samples(preset("quick", {"samples": 20_000})) == 20_000
+    with pytest.raises(UserError, match="30 bins of a slice need at least 120 samples, got 100"):
+        resnet.check(preset("quick", {"samples": 100}))
+
+
+def test_training_options_change_every_recipe_but_those_of_experiments_on_recipes():
+    deep, recipes = experiment("iris-tv-deep"), experiment("iris-claims-recipe")
+    epochs = preset("paper", {"epochs": 7})
+    assert {recipe.epochs for each in (deep, recipes) for _, recipe in each.kinds(epochs)} == {7}
+    sgd = preset("paper", {"optimizer": "sgd", "learning_rate": 0.1})
+    assert {(recipe.optimizer, recipe.learning_rate) for _, recipe in deep.kinds(sgd)} == {("sgd", 0.1)}
+    assert [recipe for _, recipe in recipes.kinds(sgd)] == list(recipes.recipes)
+
+
+def test_an_oracle_of_more_samples_keeps_its_cells():
+    settings = TINY.but(sizes={"iris-oracle": Size(1, 1), "iris-oracle-10x": Size(1, 1)}, rules=None)
+    plan = make_plan(settings.but(sigmas=(1.0,)), ("iris-oracle", "iris-oracle-10x"))
+    keys = [(group, key) for group in plan.groups.values() for key in group.keys]
+    assert sorted(key.samples for _, key in keys) == [2048, 20480]
+    oracles = [Oracle(group.net.build(), group.law[0], key, settings.sampling) for group, key in keys]
+    trees = [HeadlineTotalVariation(cells=16, pilot_samples=1024).partition(oracle) for oracle in oracles]
+    assert (trees[0].thresholds == trees[1].thresholds).all()

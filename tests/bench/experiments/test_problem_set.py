@@ -128,3 +128,18 @@ def test_a_run_stores_its_nets(tmp_path):
     assert set(frame["experiment"]) == {NAME}
     assert all(net_of([tmp_path / "entry"], digest) for digest in digests)
     assert len(list((FOLDER / NETS).iterdir())) == 6
+
+
+def test_only_rules_and_a_device_can_be_chosen():
+    known = experiment(NAME)
+    assert known.takes("rules")
+    assert known.takes("device")
+    assert not any(known.takes(option) for option in ("samples", "sigmas", "nets", "inputs", "cells"))
+
+
+def test_the_description_has_the_numbers_of_the_set():
+    frozen = problem_set()
+    problems = sum(len(setting.rows) for setting in frozen.settings)
+    described = experiment(NAME).extent(Settings())
+    assert described.startswith(f"{len(frozen.nets)} frozen nets, {len(frozen.settings)} settings")
+    assert described.endswith(f"{problems} problems")

@@ -152,3 +152,22 @@ def test_an_entry_point_that_is_not_a_metric_is_refused_in_one_line(monkeypatch,
     with pytest.raises(UserError, match=message) as raised:
         metric("mine")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_million_samples_are_enough_for_every_metric(spec):
+    metric(spec).check(Sampling(), 10**6)
+
+
+def test_tables_have_one_order():
+    ranks = [kind.rank for kind in metrics().values()]
+    assert ranks == sorted(set(ranks))
+
+
+def test_a_metric_may_have_a_separate_reason_to_refuse():
+    class Picky(metrics()["tv_class"]):
+        def refusal(self, oracle, prediction):
+            return "not on a Monday"
+
+    with pytest.raises(ValueError, match=r"^not defined: not on a Monday$"):
+        list(Picky().measure(None, None))

@@ -98,3 +98,15 @@ def test_a_cache_that_cannot_be_written_is_told_before_the_first_step(path):
     assert "\n" not in str(told.value)
     with pytest.raises(RunFailedError, match="set SDP_BENCH_CACHE"):
         storage.check_writable(path)
+
+
+def test_a_folder_in_the_place_of_a_net_is_put_aside(path):
+    path.mkdir(parents=True)
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert training.trained(path, Counting, Counting.steps).count == STEPS
+    assert path.is_file()
+
+
+def test_committed_classifiers_are_small():
+    sizes = {path.name: path.stat().st_size for path in storage.COMMITTED.glob("*.safetensors")}
+    assert 0 < sum(size for name, size in sizes.items() if not name.startswith("iris-")) < 1_000_000

@@ -117,6 +117,40 @@ def test_two_rules_each_have_a_helper(tmp_path, monkeypatch):
             sys.modules.pop(name, None)
 
 
+def test_a_change_is_seen_in_one_process(tmp_path):
+    address = write(tmp_path)
+    assert effect_of(find(address))[0] == pytest.approx(2, rel=1e-5)
+    (tmp_path / "helper.py").write_text("SCALE = 7.0\n")
+    assert effect_of(find(address))[0] == pytest.approx(7, rel=1e-5)
+
+
+def test_a_module_that_fails_or_cannot_be_read_is_one_line(tmp_path):
+    address = write(tmp_path)
+    (tmp_path / "helper.py").write_text("1 / 0\n")
+    with pytest.raises(UserError, match=r"cannot load .*: ZeroDivisionError"):
+        find(address)
+    (tmp_path / "helper.py").write_bytes(b"SCALE = '\xff'\n")
+    with pytest.raises(UserError, match="cannot read a module that it imports: "):
+        find(address)
+
+
+def test_a_file_may_have_the_name_of_an_installed_module(tmp_path):
+    write(tmp_path)
+    (tmp_path / "torch").rmdir()
+    (tmp_path / "rule.py").rename(tmp_path / "torch.py")
+    plugin = find(f"{tmp_path / 'torch.py'}:Scaled")
+    assert effect_of(plugin) == pytest.approx((2.0, 1.0), rel=1e-5)
+
+
+def test_loading_many_rules_leaves_no_finders_behind(tmp_path):
+    plugins = [find(write(tmp_path / name)) for name in "abc"]
+    effect_of(plugins[0])
+    before = len(sys.meta_path)
+    for plugin in plugins:
+        assert effect_of(plugin) == pytest.approx((2.0, 1.0), rel=1e-5)
+    assert len(sys.meta_path) == before
+
+
 def package(folder):
     """A package whose rule is exported at its top, with siblings there and a package of the same rank."""
     (folder / "theirs_pkg" / "sub").mkdir(parents=True)

@@ -12,7 +12,7 @@ from sdp_bench.bench.experiments.plan import traits_of
 from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.plugins.plugin import ENTRY_POINTS
 from sdp_bench.bench.results.columns import MEASURED
-from sdp_bench.bench.rules import find
+from sdp_bench.bench.rules import find, resolve
 from sdp_ref import registry
 from tests.bench.conftest import TINY, make_plan, run_all, statuses
 
@@ -171,6 +171,22 @@ def test_an_invalid_rule_is_refused_in_one_line(file, tmp_path, address, message
     with pytest.raises(UserError, match=message) as caught:
         find(address.format(file=file, broken=broken, exiting=exiting))
     assert "\n" not in str(caught.value)
+
+
+def test_two_rules_with_one_name_are_refused(file, tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text(SOURCE.replace("factor: float = 2.0", "factor: float = 9.0"))
+    with pytest.raises(UserError, match="two rules have the name 'wider'"):
+        resolve([f"{file}:Wider", f"{other}:Wider"])
+    assert find(f"{file}:Wider").load().factor == 2
+    assert find(f"{other}:Wider").load().factor == 9
+
+
+def test_specs_of_built_in_rules_stay_as_they_are():
+    names = ("sdp", "monte_carlo:samples=100", "oracle_moments")
+    assert resolve(names) == (names, ())
+    with pytest.raises(UserError, match="rule 'spd' not found"):
+        resolve((*names, "spd:a=1"))
 
 
 @pytest.mark.rounding

@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ import torch
 import sdp_ref
 from sdp_bench.bench.errors import RefusedError, UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import experiment, preset, versions
+from sdp_bench.bench.experiments import PRESETS, experiment, preset, versions
 from sdp_bench.bench.experiments.plan import traits_of
 from sdp_bench.bench.metrics.distances import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
@@ -23,7 +24,7 @@ from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Size
 from sdp_bench.progress import Screen
-from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
+from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization, traits
 from tests.bench.conftest import TINY, begin, frame_of, left, make_plan, nets_of, run_all, statuses
 from tests.bench.runs.helpers import numbers
 
@@ -225,6 +226,15 @@ def test_a_failing_rule_is_recorded_and_the_others_go_on(tmp_path, plan, monkeyp
     assert not left(plan, path)
 
 
+def test_a_rule_whose_preparation_fails_is_recorded_and_the_others_go_on(plan, monkeypatch):
+    monkeypatch.setattr(linearization.SDP, "prepare", failing)
+    name, group = next(iter(plan.groups.items()))
+    found = run.run_group(group, plan.rows[plan.rows["group"] == name])
+    rules = found.groupby("status")["rule"].agg(set)
+    assert rules[FAILED] == {"sdp"}
+    assert rules[MEASURED] == set(TINY.rules) - {"sdp"}
+
+
 def test_a_failing_metric_leaves_the_others_and_no_old_number(tiny_copy, monkeypatch):
     path = tiny_copy
     with monkeypatch.context() as patch:
@@ -304,6 +314,22 @@ def test_rules_on_one_oracle_share_their_normals(plan):
     a = Prediction(sdp_ref.Gaussian(zero, one), oracle).samples
     b = Prediction(sdp_ref.Gaussian(zero + 1, one), oracle).samples
     assert torch.allclose(b - a, torch.ones(()).double(), rtol=1e-12)
+
+
+def test_traits_of_all_rules_are_declared_by_their_classes():
+    for name in sdp_ref.rules():
+        assert traits_of(name) == traits(sdp_ref.rule(name))
+
+
+def test_presets_change_counts_only():
+    paper = preset("paper")
+    for name in PRESETS:
+        smaller = preset(name)
+        design = dataclasses.replace(smaller.design, nets=None, inputs=None, net_source="trained")
+        sampling = dataclasses.replace(smaller.sampling, samples=10**6, pilot_samples=2**17)
+        assert (design, sampling) == (paper.design, paper.sampling)
+        assert set(smaller.metrics) <= {"w1_points", "certified_points", "cells"}
+        assert (smaller.rules, smaller.plugins) == (None, ())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.runtime import propagation, table
-from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns
+from sdp_bench.bench.runtime.timing import REGULAR, ImageNet, Mlp, Ratio, by_turns, sized
 from sdp_bench.bench.runtime.workloads import RULES, Workload, build
 
 
@@ -73,6 +73,28 @@ def test_nets_by_name(name, shape, outputs, parameters):
     assert sum(p.numel() for p in net.parameters()) == parameters
 
 
+@pytest.mark.parametrize(
+    "name", ["", "mlp", "mlp-2", "cnn3-8", "cnn3-8xx4", "mlp-2x3-4-5-6", "a-b", "cnn3-8x4-", "٣-٣x٣"]
+)
+def test_other_names_are_not_nets(name):
+    with pytest.raises(ValueError, match="no net is called"):
+        sized(name)
+
+
+def test_the_name_of_a_net_has_its_sizes():
+    assert sized("mlp-2x3") == Mlp(2, 3, outputs=3, inputs=4) == sized(Mlp(2, 3).name)
+    assert sized(Mlp(2, 30, 7, 100).name) == Mlp(2, 30, 7, 100)
+    assert sized("cnn3-8x4") == ImageNet("cnn3", 8, 3, 4)
+
+
+def test_unknown_presets_and_missing_devices_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match="choose from smoke, quick, paper"):
+        table.measure("huge")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="no CUDA device here"):
+        table.measure("smoke", "cuda")
+
+
 @pytest.mark.rounding
 def test_a_forward_pass_gives_what_the_rule_gives_and_no_gradient():
     workload = Workload.of("cnn3", 3)
@@ -130,6 +152,23 @@ def test_a_preset_may_name_its_methods_and_phases(monkeypatch):
     rows = table.measure(preset, on_skip=skipped.append)
     assert [(r.phase, r.method) for r in rows] == [("forward", "regular"), ("forward", "dvia")]
     assert skipped == ["mlp-1x10-5-6, forward: distprop is not installed"]
+
+
+def test_what_a_rule_does_not_support_is_left_out_with_a_note(monkeypatch):
+    forward = Workload.forward
+
+    def refusing(self, method):
+        if method == "marginal_sdp":
+            raise sr.UnsupportedError(method, "Conv2d", "0")
+        return forward(self, method)
+
+    monkeypatch.setattr(Workload, "forward", refusing)
+    skipped = []
+    rows = table.measure(table.Preset(2, 1, ("mlp-1x10",)), on_skip=skipped.append)
+    assert skipped == ["mlp-1x10, forward: rule 'marginal_sdp' does not support Conv2d (at '0' in the net)"]
+    measured = {(row.phase, row.method) for row in rows}
+    assert ("forward", "marginal_sdp") not in measured
+    assert ("training_step", "marginal_sdp") in measured
 
 
 def test_a_table_comes_back_from_its_file(tmp_path):

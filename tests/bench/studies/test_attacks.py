@@ -136,3 +136,48 @@ def test_the_optimum_of_a_linear_model_is_reached(attack):
     found = run(attack, scores, pixels, torch.ones(6, dtype=torch.int64), effort=60)
     assert not found.fooled.any()
     torch.testing.assert_close(found.pixels, worst)
+
+
+def half_space(weight, offset):
+    """Scores of class 1 above class 0 where the weighted sum of pixels is above an offset."""
+
+    def scores(pixels):
+        margin = (pixels * weight).flatten(1).sum(1) - offset
+        return torch.stack([-margin, margin], 1)
+
+    return scores
+
+
+def test_only_images_that_have_not_fallen_are_evaluated_again():
+    evaluated = []
+    classify = half_space(torch.ones(1, 8, 8), 32.0)
+
+    def scores(pixels):
+        evaluated.append(len(pixels))
+        return classify(pixels)
+
+    pixels = torch.cat([torch.full((3, 1, 8, 8), 0.51), torch.ones(2, 1, 8, 8)])
+    labels = torch.ones(5, dtype=torch.int64)
+    found = square(scores, pixels, labels, RADIUS, queries=50, generator=generator())
+    assert found.fooled.tolist() == [True] * 3 + [False] * 2
+    assert (evaluated[0], evaluated[-1], len(evaluated)) == (5, 2, 50)
+
+
+def test_a_pixel_without_weight_has_no_gradient():
+    weight = torch.ones(1, 8, 8)
+    weight[0, 0, 0] = 0.0
+    found = run("pgd", half_space(weight, 25.0), images(), torch.ones(6, dtype=torch.int64))
+    assert not found.vanished.any()
+    assert found.vanished_pixel.all()
+
+
+def test_a_gradient_that_is_not_a_number_counts_as_zero():
+    def assess(pixels, _):
+        total = pixels.flatten(1).sum(1)
+        loss = (total * 0).sqrt() * total.clamp(max=0).sqrt()
+        return torch.stack([torch.zeros_like(total), total + 1], 1), loss
+
+    labels = torch.ones(6, dtype=torch.int64)
+    found = pgd(assess, images(), labels, RADIUS, steps=3, generator=generator())
+    assert found.vanished.all()
+    assert found.pixels.isfinite().all()

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import math
 
@@ -72,6 +73,13 @@ def test_scaling_is_by_training_rows_alone():
         expected = (y[group.rows_of(60, seed)["test"]] - y[train].mean()) / y[train].std()
         assert np.allclose(parts.targets["test"][place].numpy(), expected)
         assert float(parts.ranges[place]) == pytest.approx((y.max() - y.min()) / y[train].std())
+
+
+def test_a_constant_feature_keeps_its_scale():
+    data = dataset()
+    data.features[:, 1] = 7.0
+    for part in splits(data, SEEDS).features.values():
+        assert torch.equal(part[..., 1], torch.zeros_like(part[..., 1]))
 
 
 def test_sets_that_cannot_be_used():
@@ -214,6 +222,13 @@ def plain(method, nets, x, variance, part, seed):
         law = out[:, 0].detach(), (own + gain).detach()
     half = 1.96 * law[1].sqrt()
     return law[0] - half, law[0] + half, law
+
+
+def test_an_ensemble_of_one_is_its_net(parts, stacks, monkeypatch):
+    monkeypatch.setitem(METHODS, "one", dataclasses.replace(METHODS["ensemble:members=5"], members=1))
+    (alone,) = evaluate("pnn", stacks["pnn"][:1], parts, SETTINGS, SEEDS).values()
+    (mixed,) = evaluate("one", stacks["pnn"][:1], parts, SETTINGS, SEEDS).values()
+    assert mixed == alone
 
 
 def test_no_setting_qualifies(parts, stacks):

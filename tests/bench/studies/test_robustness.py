@@ -116,6 +116,21 @@ def test_no_attack_helps_and_stronger_ones_hurt_more(name):
                 assert kept == sorted(kept, reverse=True)
 
 
+def test_numbers_depend_on_the_key_alone():
+    trainer = Trainer(PROBLEM, at("softmax", 0.0), 0, 20)
+    list(trainer.run())
+    images = Images(PROBLEM, TEST.kept, TEST.labels, "made up")
+
+    def numbers(seeds):
+        methods = ("noise", "pgd_ce", "square")
+        return list(
+            evaluate(trainer.model, Objective("softmax"), images, methods, seeds, radii=(40,), steps=2)
+        )
+
+    assert numbers(SEEDS) == numbers(SEEDS)
+    assert numbers(SEEDS) != numbers(SeedRoot("1" * 16))
+
+
 def test_noise_is_clamped_to_images_as_often_as_a_gaussian_leaves_them():
     """Of pixels of one half, those beyond 0 and 1 are two tails of the Gaussian, and end there."""
     seen = []

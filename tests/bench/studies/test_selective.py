@@ -15,7 +15,7 @@ from sdp_bench.bench.studies.selective import CERTIFICATES, EXPERIMENT, READINGS
 from sdp_bench.bench.studies.selective.group import OBJECTIVES, POINTS, evaluate, load
 from sdp_ref import losses
 from sdp_ref.rules import SDP
-from tests.bench.studies.conftest import TEST, TRAIN
+from tests.bench.studies.conftest import TEST, TRAIN, images
 
 SMALL = Settings(sizes={"selective": Size(nets=1, epochs=1)})
 
@@ -124,6 +124,23 @@ def test_a_linear_net_has_the_scores_of_its_exact_laws():
     torch.testing.assert_close(
         uncertainty["orthonormal_certificates", str(CERTIFICATES[-1])].float(), everything
     )
+
+
+def test_models_of_one_seed_start_from_one_net_and_seeds_differ():
+    nets = [Trainer(PROBLEM, objective, 3, 1).net.state_dict() for objective in OBJECTIVES.values()]
+    assert all(same(nets[0], net) for net in nets[1:])
+    assert not same(nets[0], Trainer(PROBLEM, OBJECTIVES["softmax"], 4, 1).net.state_dict())
+
+
+def test_fewer_certificates_are_those_that_would_be_fitted_alone(trained):
+    net, name = trained["softmax"].model.net, "orthonormal_certificates"
+    many = images(600, seed=5)
+    problem = TrainingImages(many.kept, many.labels)
+    _, uncertainty = evaluate(trained["softmax"].model, OBJECTIVES["softmax"], (name,), problem, TEST.kept)
+    with torch.no_grad():
+        fitted, scored = (net[:-1](pixels.float() / 255) for pixels in (many.kept, TEST.kept))
+    alone = losses.OrthonormalCertificates.fit(fitted, 100).score(scored)
+    torch.testing.assert_close(uncertainty[name, "100"].float(), alone, atol=1e-6, rtol=1e-3)
 
 
 @pytest.mark.rounding

@@ -129,3 +129,18 @@ def test_a_training_goes_on_from_its_state_to_the_last_bit():
         assert torch.equal(tensor, resumed.nets.tensors[name])
     with pytest.raises(ValueError, match="another stack"):
         Trainer(problem(), SQUARED_ERROR, SETTINGS).restore(state)
+
+
+def test_quantile_levels_are_drawn_again_in_every_epoch():
+    trainer = Trainer(problem(), OBJECTIVES["sqr"], SETTINGS)
+    levels = trainer._shuffled()[2]
+    trainer.epochs = 1
+    assert not torch.equal(levels, trainer._shuffled()[2])
+    assert 0 <= levels.min() < 0.1
+    assert 0.9 < levels.max() <= 1
+
+
+def test_denormal_numbers_are_kept_after_training():
+    tiny = torch.ones(1) * 1e-40
+    trained(SQUARED_ERROR, 1)
+    assert (tiny * 1).item() != 0

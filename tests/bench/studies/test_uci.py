@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sdp_bench.bench.datasets.sets import YACHT
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.results.columns import FAILED, MEASURED
 from sdp_bench.bench.runs import driver as run
@@ -137,3 +137,21 @@ def test_nets_of_another_version_of_the_training_are_trained_again(cache, monkey
         monkeypatch.setattr(stacked, "VERSION", version)
         nets()
     assert len(list(cache.iterdir())) == 2
+
+
+def test_a_failure_is_recorded_for_every_seed_and_method(monkeypatch):
+    plan = plan_of([UCI], SETTINGS, [])
+    name, group = next(iter(plan.groups.items()))
+    monkeypatch.setattr(work, "get_nets", lambda *_: 1 / 0)
+    rows = plan.rows[plan.rows["group"] == name]
+    found = run.run_group(group, rows)
+    assert set(found["status"]) == {FAILED}
+    assert set(found["reason"]) == {"ZeroDivisionError: division by zero"}
+    assert set(zip(found["unit"], found["rule"], strict=True)) == set(
+        zip(rows["unit"], rows["rule"], strict=True)
+    )
+
+
+def test_an_unknown_set_is_refused():
+    with pytest.raises(UserError, match="data set 'iris' not found; choose from"):
+        groups_of(SETTINGS.but(datasets=("iris",)))
