@@ -145,6 +145,30 @@ def test_what_is_stored_is_the_same_noise_without_its_file():
     assert "noise" not in Settings().as_dict()["design"]  # as it was before there was such a setting
 
 
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"text": "covariance:c.npy", "values": None},
+        {"text": "covariance:c.npy", "values": "no"},
+        {"text": "covariance:c.npy", "values": 3},
+        {"text": "residuals:c.npy", "values": stored(EVERY["scales:0.1/0.2/3"])["values"]},
+        {"text": None},
+        {},
+    ],
+)
+def test_noise_that_was_stored_otherwise_is_refused(plain):
+    with pytest.raises(UserError):
+        restored(plain)
+
+
+def test_the_scale_is_a_standard_deviation_where_there_is_one():
+    assert {noise.parameter for noise in EVERY.values()} == {"sigma"}
+    for text in ("cauchy", "stable:1.5", "student_t:2"):
+        noise = noise_of(text)
+        assert noise.parameter == "gamma"
+        assert not hasattr(noise.example, "variance")
+
+
 # Standard deviation and kurtosis by hand, of a component at scale 1.
 _MIXED = 0.9 + 0.1 * 25
 EXACT = {
@@ -179,6 +203,12 @@ def test_oracles_draw_the_moments_of_a_family(text):
     assert within(draws**4, kurtosis * np.power(deviation, 4) * np.ones(3))
     correlated = COVARIANCE[0, 1] if text == "covariance" else 0.0
     assert within(draws[:, 0] * draws[:, 1], correlated)
+
+
+def test_a_mixture_chooses_one_scale_for_all_components():
+    """E x²y² over E x² E y² is a third of the kurtosis."""
+    squares = drawn("mixture:0.9*1+0.1*5") ** 2
+    assert within(squares[:, 0] * squares[:, 1], EXACT["mixture:0.9*1+0.1*5"][1] / 3)
 
 
 def test_residuals_are_drawn_as_they_are():
@@ -220,6 +250,11 @@ def test_rules_that_take_moments_note_it_once_for_all_inputs():
         "Laplace noise: rules of moments take it for the Gaussian with its mean and covariance"
     }
     assert GAUSSIAN.note == noise_of("cauchy").note == EVERY["covariance"].note == ""
+
+
+def test_an_experiment_on_moments_is_refused_under_noise_without_them():
+    with pytest.raises(UserError, match="a finite variance is needed"):
+        make_plan(small(noise="cauchy"), ("iris-std",))
 
 
 def test_a_stored_run_is_replayed_when_the_file_of_its_noise_is_gone(tmp_path):

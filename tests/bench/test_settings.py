@@ -58,6 +58,9 @@ def test_the_design_of_a_run_goes_before_that_of_a_preset_and_the_papers():
     ("options", "message"),
     [
         ({"nets": 0}, "nets must be positive"),
+        ({"inputs": 0}, "inputs must be positive"),
+        ({"width": -1}, "width must be positive"),
+        ({"net_source": "web"}, "choose from trained, committed"),
         ({"depths": ()}, "depths must be positive"),
         ({"features": "log"}, "unknown feature scaling 'log'"),
         ({"samples": 5}, "samples must be at least 100"),
