@@ -233,7 +233,7 @@ def test_the_first_call_of_a_rule_is_not_its_time(net, x):
 
 
 def outside_settings(file, *rules):
-    given = ("sdp", *(f"{file}:{rule}" for rule in rules))
+    given = ["sdp"] + [f"{file}:{rule}" for rule in rules]
     found = preset("quick", {"rules": given})
     return TINY.but(rules=found.rules, plugins=found.plugins)
 

@@ -138,7 +138,8 @@ def test_fewer_certificates_are_those_that_would_be_fitted_alone(trained):
     problem = TrainingImages(many.kept, many.labels)
     _, uncertainty = evaluate(trained["softmax"].model, OBJECTIVES["softmax"], (name,), problem, TEST.kept)
     with torch.no_grad():
-        fitted, scored = (net[:-1](pixels.float() / 255) for pixels in (many.kept, TEST.kept))
+        fitted = net[:-1](many.kept.float() / 255)
+        scored = net[:-1](TEST.kept.float() / 255)
     alone = losses.OrthonormalCertificates.fit(fitted, 100).score(scored)
     torch.testing.assert_close(uncertainty[name, "100"].float(), alone, atol=1e-6, rtol=1e-3)
 

@@ -38,9 +38,10 @@ def measured(left, noise, square=None, ce=0.05, clean=0.95, best=1.0, best_noise
                 ("clean", METRICS[0], "", clean + 0.005 * scaled),
                 ("noise", METRICS[0], "0.5", noisy),
                 ("square", METRICS[0], "16/255", (square or left)[objective] + away),
-                *(("pgd_ce", name, "16/255", attack + ce * scaled) for name in METRICS),
-                *(("pgd_own", name, "16/255", attack) for name in METRICS if scaled),
             ]
+            known += [("pgd_ce", name, "16/255", attack + ce * scaled) for name in METRICS]
+            if scaled:
+                known += [("pgd_own", name, "16/255", attack) for name in METRICS]
             model = ("robustness", "mnist", objective, scale, seed)
             found += [(*model, *where, value + 1e-3 * draws.standard_normal()) for *where, value in known]
     return pd.DataFrame(found, columns=ROBUSTNESS_COLUMNS[:-1])

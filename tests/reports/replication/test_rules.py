@@ -241,10 +241,8 @@ def test_times_by_outputs_and_by_inputs_have_separate_lines():
 
 
 def test_dvia_is_extrapolated_by_its_terms_where_it_does_not_fit():
-    timed = (
-        row(MNIST_CNN.name, "regular", 0.001),
-        *(row(net.name, "dvia", 3e-3 * net.width**2 + 1e-5 * net.width**3) for net in NARROW_CNNS),
-    )
+    narrow = [row(net.name, "dvia", 3e-3 * net.width**2 + 1e-5 * net.width**3) for net in NARROW_CNNS]
+    timed = (row(MNIST_CNN.name, "regular", 0.001), *narrow)
     answer = RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
     assert " 15,000, 15 s for an image; extrapolated from" in answer.found  # 14.909 s, told with two digits
@@ -396,10 +394,9 @@ def test_pairwise_scores_of_both_families_have_to_be_better_and_other_scales_do_
 
 def test_every_table_and_figure_of_the_paper_has_a_line():
     lines = counterparts(evidence(made_up.frame()))
-    assert [one.label for one in lines] == [
-        *(f"Table {number}" for number in range(1, 41)),
-        *(f"Figure {number}" for number in range(1, 11)),
-    ]
+    tables = [f"Table {number}" for number in range(1, 41)]
+    figures = [f"Figure {number}" for number in range(1, 11)]
+    assert [one.label for one in lines] == tables + figures
     shown = {one.label: one for one in lines}
     assert shown["Table 9"].address == "#iris-tv"
     assert shown["Table 9"].design == "2 nets × 2 inputs"
