@@ -1,3 +1,4 @@
+import functools
 import math
 
 import mpmath as mp
@@ -123,7 +124,9 @@ def linear(inputs, outputs, seed=0):
     return nn.Linear(inputs, outputs).double().requires_grad_(False)
 
 
+@functools.cache
 def standard(alpha):
+    """Quantiles of the law with index alpha at all levels, and its densities there."""
     if alpha in (1, 2):
         law = stats.cauchy() if alpha == 1 else stats.norm(scale=math.sqrt(2))
         return law.ppf(LEVELS), law.pdf(law.ppf(LEVELS))
