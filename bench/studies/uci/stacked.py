@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -81,18 +81,18 @@ class Nets:
     def initial(cls, problem: Problem, objective: Objective, settings: int) -> Nets:
         """Return initial weights as drawn by torch.nn.Linear, by seed, equal for all settings."""
         inputs = problem.features.shape[2] + objective.levels
-        drawn: list[tuple[Tensor, ...]] = []
+        by_seed = []
         for seed in problem.seeds:
             generator = problem.generator(seed, "weights", 0)
-            layers = []
-            for size, fan_in in ((HIDDEN, inputs), (objective.outputs, HIDDEN)):
-                unit = torch.rand(size, fan_in + 1, generator=generator, dtype=torch.float64)
-                layer = (2 * unit - 1) / math.sqrt(fan_in)
-                layers += [layer[:, :-1], layer[:, -1:]]
-            trained = layer.new_full((1, int(objective.propagated)), math.log(_FIRST_VARIANCE))
-            drawn.append((*layers, trained))
-        stacked = (torch.stack(each).repeat_interleave(settings, 0) for each in zip(*drawn, strict=True))
-        return cls(*(each.to(problem.features).contiguous() for each in stacked))
+            weight, bias = _linear(inputs, HIDDEN, generator)
+            second, offset = _linear(HIDDEN, objective.outputs, generator)
+            log_variance = weight.new_full((1, int(objective.propagated)), math.log(_FIRST_VARIANCE))
+            by_seed.append(cls(weight, bias, second, offset, log_variance))
+        stacks = {}
+        for field in fields(cls):
+            stack = torch.stack([getattr(net, field.name) for net in by_seed])
+            stacks[field.name] = stack.repeat_interleave(settings, 0).to(problem.features).contiguous()
+        return cls(**stacks)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return outputs, shape (N, o, B), at inputs of shape (N, n, B)."""
@@ -110,6 +110,13 @@ class Nets:
         hidden = self._hidden(x)
         slopes = torch.bmm(self.weight.mT, (hidden > 0) * self.second[:, :1].mT)
         return torch.baddbmm(self.offset, self.second, hidden), slopes.square().sum(1)
+
+
+def _linear(inputs: int, outputs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return a weight and a bias as torch.nn.Linear draws them: uniform in +-1 / sqrt(inputs)."""
+    unit = torch.rand(outputs, inputs + 1, generator=generator, dtype=torch.float64)
+    layer = (2 * unit - 1) / math.sqrt(inputs)
+    return layer[:, :-1], layer[:, -1:]
 
 
 Loss = Callable[[Nets, Tensor, Tensor, Tensor], Tensor]
@@ -130,6 +137,14 @@ class Objective:
     # levels at which every row is learned in each step; by default one is drawn for each row
     fixed: tuple[float, ...] = ()
     propagated: bool = False  # whether an input variance is trained
+
+
+T = TypeVar("T", float, Tensor)
+
+
+def level_input(level: T) -> T:
+    """Return a net's input for a quantile level in (0, 1), as in the code of Tagasovska and Lopez-Paz."""
+    return 12 * (level - 0.5)
 
 
 def _gaussian(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
@@ -162,7 +177,9 @@ GAUSSIAN = Objective("pnn", _gaussian, outputs=2)
 QUANTILES = Objective("sqr", _pinball, levels=True)
 TWO_QUANTILES = Objective("sqr_ends", _two_pinballs, levels=True, fixed=LEVELS)
 PROPAGATED = Objective("sdp_nll", _propagated, propagated=True)
-OBJECTIVES = {each.name: each for each in (SQUARED_ERROR, GAUSSIAN, QUANTILES, TWO_QUANTILES, PROPAGATED)}
+OBJECTIVES = {
+    objective.name: objective for objective in (SQUARED_ERROR, GAUSSIAN, QUANTILES, TWO_QUANTILES, PROPAGATED)
+}
 
 
 class Trainer:
@@ -171,11 +188,11 @@ class Trainer:
     def __init__(self, problem: Problem, objective: Objective, settings: Sequence[Setting]) -> None:
         self.problem, self.objective, self._copies = problem, objective, len(settings)
         self.nets = Nets.initial(problem, objective, len(settings))
-        self._momentum, self._square = (
-            {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()} for _ in range(2)
-        )
-        rows = problem.features.new_tensor(settings)
-        self._rate, self._decay = rows.repeat(len(problem.seeds), 1).T.unsqueeze(2).unsqueeze(3)
+        self._momentum = {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()}
+        self._square = {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()}
+        # Learning rate and weight decay of each net, shape (N, 1, 1).
+        by_net = problem.features.new_tensor(settings).repeat(len(problem.seeds), 1)
+        self._rate, self._decay = by_net.T.unsqueeze(2).unsqueeze(3)
         self.steps = self.epochs = 0
 
     def run(self, epochs: int) -> Iterator[int]:
@@ -189,24 +206,33 @@ class Trainer:
         return storage.to_file(self._state(), {})
 
     def _state(self) -> dict[str, Tensor]:
-        kept = {"nets": self.nets.tensors, "momentum": self._momentum, "square": self._square}
-        state = {f"{key}.{name}": t for key, tensors in kept.items() for name, t in tensors.items()}
-        return state | {"counts": torch.tensor([self.steps, self.epochs])}
+        state = {}
+        for name, weights in self.nets.tensors.items():
+            state[f"nets.{name}"] = weights
+            state[f"momentum.{name}"] = self._momentum[name]
+            state[f"square.{name}"] = self._square[name]
+        state["counts"] = torch.tensor([self.steps, self.epochs])
+        return state
 
     def restore(self, content: bytes) -> None:
         """Restore the state from `to_bytes`; a ValueError for another stack's."""
-        own, (state, _) = self._state(), storage.from_file(content)
-        if {k: t.shape for k, t in own.items()} != {k: t.shape for k, t in state.items()}:
+        current = self._state()
+        stored, _ = storage.from_file(content)
+        shapes = {name: tensor.shape for name, tensor in current.items()}
+        if {name: tensor.shape for name, tensor in stored.items()} != shapes:
             raise ValueError("the checkpoint is of another stack of nets")
-        for key, tensor in own.items():
-            tensor.copy_(state[key])
-        self.steps, self.epochs = state["counts"].tolist()
+        for name, tensor in current.items():
+            tensor.copy_(stored[name])
+        self.steps, self.epochs = stored["counts"].tolist()
 
     def _epoch(self) -> None:
         x, y, levels = self._shuffled()
         for start in range(0, x.shape[2], BATCH):
-            batch = self._at_levels(*(part[:, :, start : start + BATCH] for part in (x, y, levels)))
-            self._step(*(part.repeat_interleave(self._copies, 0) for part in batch))
+            rows = slice(start, start + BATCH)
+            batch = self._at_levels(x[:, :, rows], y[:, :, rows], levels[:, :, rows])
+            # A seed's nets, one for each setting, all get its minibatch.
+            batch_x, batch_y, batch_levels = [part.repeat_interleave(self._copies, 0) for part in batch]
+            self._step(batch_x, batch_y, batch_levels)
         self.epochs += 1
 
     def _shuffled(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -228,8 +254,9 @@ class Trainer:
         """Add quantile levels as an input of a minibatch, which is repeated at each fixed level."""
         if fixed := self.objective.fixed:
             levels = torch.cat([torch.full_like(y, level) for level in fixed], 2)
-            x, y = (part.repeat(1, 1, len(fixed)) for part in (x, y))
-        return torch.cat([x, 12 * (levels - 0.5)], 1), y, levels
+            x = x.repeat(1, 1, len(fixed))
+            y = y.repeat(1, 1, len(fixed))
+        return torch.cat([x, level_input(levels)], 1), y, levels
 
     def _step(self, x: Tensor, y: Tensor, levels: Tensor) -> None:
         self.steps += 1
@@ -245,7 +272,10 @@ class Trainer:
                     self._adam(name, part, gradient)
 
     def _adam(self, name: str, part: slice, gradient: Tensor) -> None:
-        """Update a tensor of some nets as torch.optim.Adam, which has no learning rates per net."""
+        """Update a tensor of some nets as torch.optim.Adam, which has no learning rates per net.
+
+        Source: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015, algorithm 1.
+        """
         fast, slow = _BETAS
         values = self.nets.tensors[name][part]
         momentum, square = self._momentum[name][part], self._square[name][part]
