@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sdp_ref.errors import UnsupportedError, message_of
 from sdp_ref.laws import Law
 
-from ..errors import NOT_DEFINED, OutsideError, outside
+from ..errors import NOT_DEFINED, MeasuredCodeError, measured_code
 from ..identity import OracleKey, digest
 from ..metrics import metric as metric_of
 from ..metrics.oracle import Oracle, Prediction
@@ -223,9 +223,9 @@ def _recorded(outcomes: list[dict[str, Any]], cells: Iterable[Cell]) -> Iterator
     """Turn an error of a net, a rule or a metric into outcomes of some cells."""
     begun = time.perf_counter()
     try:
-        with outside():
+        with measured_code():
             yield
-    except OutsideError as error:
+    except MeasuredCodeError as error:
         status, reason = FAILED, str(error)
         if isinstance(error.__cause__, UnsupportedError):
             status, reason = UNSUPPORTED, message_of(error.__cause__)

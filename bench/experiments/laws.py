@@ -123,7 +123,7 @@ class LawExperiment(Experiment):
             if (columns, classes) != (architecture.inputs, architecture.outputs):
                 raise UserError(
                     f"experiment '{self.name}': the net {architecture.label} takes {architecture.inputs} "
-                    f"columns and tells {architecture.outputs} classes apart, the data set "
+                    f"columns and distinguishes {architecture.outputs} classes, the data set "
                     f"'{recipe.dataset}' has {columns} and {classes}"
                 )
             if inputs > rows:

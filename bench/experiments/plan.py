@@ -16,8 +16,8 @@ from sdp_ref.laws import DiagonalGaussian
 from sdp_ref.rules import Propagator, Traits, traits
 
 from ..datasets.download import DataMissingError
-from ..errors import OutsideError, UserError, outside
-from ..executors.local import apart
+from ..errors import MeasuredCodeError, UserError, measured_code
+from ..executors.local import in_separate_process
 from ..identity import digest
 from ..metrics.references import Reference
 from ..nets.net import Net
@@ -101,7 +101,7 @@ def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
     """Return the traits of a rule or reference; only the name if it is unknown or its traits are invalid."""
     try:
         if plugin := plugin_of(rule, plugins):
-            return apart(_declared, plugin, address=plugin.address)
+            return in_separate_process(_declared, plugin, address=plugin.address)
         made = rule_of(rule)
     except (UserError, ValueError):
         return Traits(rule)
@@ -111,12 +111,12 @@ def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
 def _declared(plugin: Plugin) -> Traits:
     """Return the valid traits of a plug-in; one that predicts a DiagonalGaussian is marginal."""
     try:
-        with outside(), no_exit():
+        with measured_code(), no_exit():
             rule: Propagator = plugin.load()
             found = traits(rule)
-    except OutsideError:
+    except MeasuredCodeError:
         return Traits(plugin.name)
-    with suppress(OutsideError), outside(), no_exit(), torch.no_grad():
+    with suppress(MeasuredCodeError), measured_code(), no_exit(), torch.no_grad():
         x = DiagonalGaussian(torch.ones(1, 2), torch.ones(1, 2))
         predicted = rule.propagate(nn.Linear(2, 3), x)
         found = replace(found, marginal=found.marginal or isinstance(predicted, DiagonalGaussian))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..environment import threads
-from ..errors import OutsideError, outside
+from ..errors import MeasuredCodeError, measured_code
 from ..identity import digest
 from ..lazy import pd
 from ..results.columns import FAILED, outcome
@@ -165,13 +165,13 @@ class ReplicateGroup(Group):
             with threads(1):  # the matrices are small, so more threads would only wait for each other
                 scores = self.score(self, methods)
                 while True:
-                    with outside():
+                    with measured_code():
                         scored = next(scores, None)
                     if scored is None:
                         break
                     seed, numbers = scored
                     outcomes += [self.outcome(seed, *number) for number in numbers]
-        except OutsideError as error:
+        except MeasuredCodeError as error:
             took = time.perf_counter() - begun
             known = {(row["unit"], row["rule"]) for row in outcomes}
             outcomes += [

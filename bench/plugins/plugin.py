@@ -13,7 +13,7 @@ from sdp_ref.rules import Propagator, parse_parameters
 
 from .. import identity
 from ..errors import UserError, one_line
-from ..executors.local import apart
+from ..executors.local import in_separate_process
 from ..text import public
 from . import code
 from .code import MAIN, Code, no_exit
@@ -117,12 +117,14 @@ def find(address: str, reserved: Collection[str], others: Collection[str] = ()) 
         raise UserError(f"'{address}' names a file and no rule in it; write {place}:MyClass")
     if not attribute.isidentifier():
         raise UserError(f"'{attribute}' in '{address}' is no name of a class or object")
-    return _checked(apart(_found, place, attribute, address, options, address=address), reserved)
+    return _checked(
+        in_separate_process(_found, place, attribute, address, options, address=address), reserved
+    )
 
 
 def of(found: Code, reserved: Collection[str]) -> Plugin:
     """Return the plug-in of code that was already found; errors as in `find`."""
-    return _checked(apart(_named, Plugin.of(found), address=found.address), reserved)
+    return _checked(in_separate_process(_named, Plugin.of(found), address=found.address), reserved)
 
 
 def _checked(plugin: Plugin, reserved: Collection[str]) -> Plugin:

@@ -306,12 +306,13 @@ def _sums(
         units = 0 if centre is None else len(centre)
         total = torch.zeros(units, dtype=torch.float64)
         sums.append((total, torch.zeros(units, units, dtype=torch.float64)))
-    for hidden in block.split(_ROWS):
+    for rows in block.split(_ROWS):
+        values = rows
         for layer, centre, (total, products) in zip([None, *layers], centres, sums, strict=True):
             if layer is not None:
-                hidden = layer(hidden)
+                values = layer(values)
             if centre is not None:
-                moved = hidden.flatten(1).double().sub_(centre)
+                moved = values.flatten(1).double().sub_(centre)
                 total.add_(moved.sum(0))
                 products.addmm_(moved.mT, moved)
     return [(total / len(block), products / len(block)) for total, products in sums]

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ... import identity
 from ...datasets.base import LabelledTable
 from ...errors import UserError, one_line
-from ...executors.local import apart
+from ...executors.local import in_separate_process
 from ...plugins import code as user_code
 from ...plugins.code import Code, no_exit
 from ...text import public
@@ -199,7 +199,7 @@ def find(
     given = inputs.name if isinstance(inputs, Path) else "inputs"
     label = given if noisy is None else f"{given}[{ports.noisy}]"
     ports = replace(ports, output=output or "")
-    return apart(_found, net, name, label, values, ports, notes, address=address)
+    return in_separate_process(_found, net, name, label, values, ports, notes, address=address)
 
 
 def again(stored: OwnNet, address: str, digest: str) -> OwnNet:
@@ -209,7 +209,7 @@ def again(stored: OwnNet, address: str, digest: str) -> OwnNet:
     errors are those of `find`.
     """
     name = _name_of(address)
-    found = apart(_found, address, name, "", stored.inputs, stored.ports, [], address=address)
+    found = in_separate_process(_found, address, name, "", stored.inputs, stored.ports, [], address=address)
     if found.digest != digest:
         raise UserError(
             f"the net {address} has the digest {found.digest}, but the measurements are of {digest} "

@@ -80,7 +80,9 @@ def test_one_without_its_data_is_left_out_where_there_is_other_work():
 
 def test_a_net_that_does_not_fit_its_data_set_is_refused_before_it_is_trained():
     other = dataclasses.replace(experiment("iris-std"), architectures=(Architecture(1, inputs=6, outputs=2),))
-    with pytest.raises(UserError, match=r"takes 6 columns and tells 2 classes apart, .* 'iris' has 4 and 3"):
+    with pytest.raises(
+        UserError, match=r"takes 6 columns and distinguishes 2 classes, .* 'iris' has 4 and 3"
+    ):
         other.check(preset("quick"))
     narrow = dataclasses.replace(experiment("iris-std"), architectures=(Architecture(1, width=20),))
     assert [kind.width for kind, _ in narrow.kinds(preset("quick"))] == [20]

@@ -8,7 +8,7 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.executors.local import LocalProcesses, apart
+from sdp_bench.bench.executors.local import LocalProcesses, in_separate_process
 from sdp_bench.bench.experiments import versions
 from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.plugins.plugin import Plugin
@@ -74,7 +74,12 @@ def module_names(plugin):
 
 
 def test_what_is_imported_travels_and_no_more(tmp_path):
-    assert apart(module_names, find(write(tmp_path))) == ["helper", "tools", "tools.late", "tools.numbers"]
+    assert in_separate_process(module_names, find(write(tmp_path))) == [
+        "helper",
+        "tools",
+        "tools.late",
+        "tools.numbers",
+    ]
     assert not list(tmp_path.rglob("__pycache__"))
 
 
@@ -171,7 +176,7 @@ def test_modules_of_an_own_net_count_and_are_shipped(tmp_path):
     (tmp_path / "width.py").write_text("WIDTH = 6  # units\n")
     assert find_net().digest != net.digest
     (tmp_path / "width.py").unlink()
-    assert apart(width_of, net) == (1, 1)
+    assert in_separate_process(width_of, net) == (1, 1)
 
 
 def width_of(net):
@@ -184,7 +189,7 @@ def test_a_rule_finds_the_data_in_its_folder(tmp_path):
     (tmp_path / "helper.py").write_text(
         "from pathlib import Path\n\nSCALE = float((Path(__file__).parent / 'factor.txt').read_text())\n"
     )
-    assert apart(effect_of, find(address)) == pytest.approx((5.0, 0.0), rel=1e-5, abs=1e-6)
+    assert in_separate_process(effect_of, find(address)) == pytest.approx((5.0, 0.0), rel=1e-5, abs=1e-6)
 
 
 ODD = """
@@ -280,7 +285,7 @@ def test_what_plain_pickles_do_not_take(tmp_path):
     plugin = find(f"{tmp_path / 'odd.py'}:Odd")
     for path in tmp_path.glob("*.py"):
         path.unlink()
-    assert apart(effect_of, plugin) == pytest.approx((12.0, 1.0), rel=1e-5)
+    assert in_separate_process(effect_of, plugin) == pytest.approx((12.0, 1.0), rel=1e-5)
 
 
 def test_an_object_that_cannot_be_pickled_is_one_line(tmp_path):
