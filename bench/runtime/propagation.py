@@ -138,7 +138,8 @@ if torch.cuda.is_available():  # without a GPU asv would list each of their rows
             """Return the median over passes, which includes the device's waiting if the host is slower."""
             times = []
             for _ in range(5):
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start = torch.cuda.Event(enable_timing=True)
+                end = torch.cuda.Event(enable_timing=True)
                 start.record()
                 self.work()
                 end.record()
