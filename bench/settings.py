@@ -76,21 +76,20 @@ class Design:
     training: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("nets", "inputs", "width", "depths"):
-            value = getattr(self, name)
-            least = value if isinstance(value, int | None) else min(value, default=0)
-            if least is not None and least < 1:
-                raise UserError(f"{name} must be positive, got {value}")
+        for name in ("nets", "inputs", "width"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise UserError(f"{name} must be positive, got {number}")
+        if self.depths is not None and min(self.depths, default=0) < 1:
+            raise UserError(f"depths must be positive, got {self.depths}")
         try:
             replace(Recipe(), **self.training)
         except ValueError as error:
             raise UserError(str(error)) from error
-        for kind, choice, choices in (
-            ("activation", self.activation or "relu", tuple(ACTIVATIONS)),
-            ("net source", self.net_source, NET_SOURCES),
-        ):
-            if choice not in choices:
-                raise UserError(f"unknown {kind} '{choice}'; choose from {', '.join(choices)}")
+        if self.activation and self.activation not in ACTIVATIONS:
+            raise UserError(f"unknown activation '{self.activation}'; choose from {', '.join(ACTIVATIONS)}")
+        if self.net_source not in NET_SOURCES:
+            raise UserError(f"unknown net source '{self.net_source}'; choose from {', '.join(NET_SOURCES)}")
         for sigma in self.sigmas or ():
             if not 0 < sigma < math.inf:
                 raise UserError(f"sigma must be positive and finite, got {sigma}")
@@ -137,21 +136,25 @@ class Settings:
         of metrics. `samples` also replaces every experiment's own number. A value out of range raises a
         UserError, an unknown option a TypeError.
         """
-        own, design, sampling = (_taken(options, part) for part in (self, self.design, self.sampling))
-        if training := _taken(options, Recipe()):
+        direct = _fields_of(self, options)
+        design = _fields_of(self.design, options)
+        sampling = _fields_of(self.sampling, options)
+        training = _fields_of(Recipe(), options)
+        of_metrics = dict(options)
+        for name in (*direct, *design, *sampling, *training):
+            of_metrics.pop(name, None)
+        if training:
             design["training"] = {**design.get("training", self.design.training), **training}
-        known = {*own, *design, *sampling, *training}
-        measured = {name: value for name, value in options.items() if name not in known}
-        if measured:  # looking up options imports every metric
-            if unknown := measured.keys() - metrics.options():
+        if of_metrics:  # looking up options imports every metric
+            if unknown := of_metrics.keys() - metrics.options():
                 raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
-            metrics.check(measured)
+            metrics.check(of_metrics)
         changed: dict[str, Any] = {
             "design": replace(self.design, **design),
             "sampling": replace(self.sampling, **sampling),
-            "metrics": {**self.metrics, **measured},
+            "metrics": {**self.metrics, **of_metrics},
         }
-        return replace(self, **changed | own)
+        return replace(self, **changed | direct)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for the record of a run."""
@@ -206,13 +209,13 @@ def _from_flat(values: Mapping[str, Any]) -> Settings:
     return replace(settings, design=replace(settings.design, samples=None))
 
 
-def _taken(options: Mapping[str, Any], part: Any) -> dict[str, Any]:
+def _fields_of(part: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those options that are fields of one part of the settings."""
     return {name: value for name, value in options.items() if name in _names(part)}
 
 
 def _names(part: Any) -> frozenset[str]:
-    return frozenset(each.name for each in fields(part))
+    return frozenset(item.name for item in fields(part))
 
 
 def tuples(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,10 +91,9 @@ def _without_moments(outputs: int) -> tuple[tuple[str, ...], str]:
 
 def _few_outputs(outputs: int) -> tuple[tuple[str, ...], str]:
     """Metrics if a histogram over all outputs has enough samples."""
-    if outputs <= _GRID_OUTPUTS:
-        joint, cells = ("tv_headline", "tv_paper"), "and in a regular grid"
-    else:
-        joint = ("tv_principal",)
+    joint, cells = ["tv_headline", "tv_paper"], "and in a regular grid"
+    if outputs > _GRID_OUTPUTS:
+        joint = ["tv_principal"]
         cells = f"together and two by two, no regular grid (which would have 12^{outputs} cells)"
     return (
         (*joint, "tv_class", "tv_difference", "w1", *_MOMENTS),

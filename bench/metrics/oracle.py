@@ -248,8 +248,8 @@ class Prediction:
     def outputs(self) -> Tensor:
         """Samples for metrics that use single columns; marginal laws have these too."""
         law = self.law
-        own = law is not None and (not law.joint or (self._draw is not None and heavy_tailed(law)))
-        return self._of_law() if own else self.samples
+        is_of_law = law is not None and (not law.joint or (self._draw is not None and heavy_tailed(law)))
+        return self._of_law() if is_of_law else self.samples
 
     @functools.cached_property
     def gaussian(self) -> Gaussian | DiagonalGaussian:
@@ -297,8 +297,10 @@ class Prediction:
                 rows = torch.from_numpy(values).reshape(len(values), 1, *law.event_shape)
                 return law.survival(rows).reshape(values.shape).numpy(), None
         ordered = self.quantiles.ordered
-        upto = [np.searchsorted(own, t, side="right") for own, t in zip(ordered, values.T, strict=True)]
-        return 1 - np.array(upto).T / ordered.shape[1], ordered.shape[1]
+        counts = []  # for each output: samples up to each value
+        for samples, thresholds in zip(ordered, values.T, strict=True):
+            counts.append(np.searchsorted(samples, thresholds, side="right"))
+        return 1 - np.array(counts).T / ordered.shape[1], ordered.shape[1]
 
     def exact(self) -> Iterator[Prediction]:
         """Yield predictions of exact rules with the same number of draws, if this one has draws."""

@@ -112,8 +112,8 @@ class TailProbabilities(RatioMetric):
         tails = oracle.of_pilot(intervals.Tails.from_samples, self.pilot_samples, samples=oracle.key.samples)
         predicted, draws = prediction.survival(tails.thresholds)
         ratios = tails.ratios(oracle.quantiles, predicted, draws, seed=oracle.key.seed("floor tails"))
-        for probability, each in zip(tails.probabilities, ratios, strict=True):
-            for output, estimate in enumerate(each):
+        for probability, of_outputs in zip(tails.probabilities, ratios, strict=True):
+            for output, estimate in enumerate(of_outputs):
                 yield f"{output} p={probability:g}", estimate
 
 

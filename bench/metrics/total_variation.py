@@ -199,8 +199,15 @@ class SingleTotalVariation(SharedMass):
         edges = np.linspace(low, high, self.bins + 1)[1:-1].T
         outputs = oracle.total_variations(oracles.OutputBins(edges), prediction.samples)
         # The outputs of a net are strongly correlated, so errors are averaged as if they were equal.
-        parts = ("value", "floor", "floor95", "stderr")
-        yield None, oracles.Estimate(*(float(np.mean([getattr(e, part) for e in outputs])) for part in parts))  # type: ignore[arg-type]
+        yield (
+            None,
+            oracles.Estimate(
+                value=float(np.mean([output.value for output in outputs])),
+                floor=float(np.mean([output.floor for output in outputs])),
+                floor95=float(np.mean([output.floor95 for output in outputs])),
+                stderr=float(np.mean([output.stderr for output in outputs])),
+            ),
+        )
 
 
 class CentralTotalVariation(EqualMassTotalVariation):

@@ -43,7 +43,7 @@ class Architecture:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        return (self.inputs, *[self.width] * self.depth, self.outputs)
+        return (self.inputs,) + (self.width,) * self.depth + (self.outputs,)
 
     @property
     def label(self) -> str:

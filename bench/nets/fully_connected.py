@@ -60,18 +60,18 @@ def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -
     Committed nets take precedence, because their weights are equal on every machine.
     """
     paths = {seed: storage.cache_folder() / file_name(architecture, recipe, seed) for seed in seeds}
-    found = {}
+    nets_by_seed = {}
     for seed, path in paths.items():
         kind = architecture, recipe, seed
         net = TrainedNet.load(storage.COMMITTED / path.name, "committed", *kind)
         if net := net or TrainedNet.load(path, "cache", *kind, put_aside=True):
-            found[seed] = net
-    if absent := [seed for seed in seeds if seed not in found]:
+            nets_by_seed[seed] = net
+    if absent := [seed for seed in seeds if seed not in nets_by_seed]:
         storage.check_writable(paths[absent[0]])
         for net in train(architecture, recipe, absent):
             storage.write(paths[net.seed], net.to_bytes())
-            found[net.seed] = net
-    return [found[seed] for seed in seeds]
+            nets_by_seed[net.seed] = net
+    return [nets_by_seed[seed] for seed in seeds]
 
 
 def missing(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[int]:

@@ -24,7 +24,7 @@ from .code import (
     has_name,
     imported,
     is_importable,
-    is_own,
+    is_users,
 )
 
 _LOOKUPS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS"}
@@ -138,8 +138,8 @@ def _order(item: Any) -> str:
 
 
 def _is_of_session(module: str) -> bool:
-    found = sys.modules.get(module)
-    return module == MAIN or found is None or is_own(found)
+    loaded = sys.modules.get(module)
+    return module == MAIN or loaded is None or is_users(loaded)
 
 
 def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -124,10 +124,8 @@ def read_inputs(
     inputs: Inputs, rows: int | None = None, noisy: str | None = None
 ) -> tuple[Tensor, Ports, list[str]]:
     """Return the noisy inputs (float32), the other inputs, and notes on conversions; see `find`."""
-    if isinstance(inputs, Path):
-        path, named = inputs, read_arrays(inputs)
-    else:
-        path, named = Path("inputs"), inputs
+    path = inputs if isinstance(inputs, Path) else Path("inputs")
+    named = read_arrays(inputs) if isinstance(inputs, Path) else inputs
     # numpy.savez names arrays without a name arr_0, arr_1, ...
     arrays = {re.sub(r"^arr_(\d+)$", r"\1", name): array for name, array in named.items()}
     if not arrays:

@@ -298,6 +298,6 @@ def test_workers_do_not_compare_a_file_again(tmp_path):
     path = tmp_path / "net.onnx"
     path.write_bytes(program([node("Gemm", ["x", "w"], ["y"])], (4,), {"w": numbers(4, 3)}).content)
     np.save(tmp_path / "x.npy", numbers(3, 4))
-    net = own._found(str(path), "net.onnx", "x.npy", torch.from_numpy(numbers(3, 4)), own.Ports(), [])
+    net = own._examined(str(path), "net.onnx", "x.npy", torch.from_numpy(numbers(3, 4)), own.Ports(), [])
     assert net.code.is_compared
     assert torch.allclose(net.build()(net.inputs), net.inputs @ torch.from_numpy(numbers(4, 3)), atol=1e-6)
