@@ -41,6 +41,7 @@ class DataFile:
 
     @property
     def name(self) -> str:
+        """File name without folders."""
         return self.path.rpartition("/")[2]
 
 

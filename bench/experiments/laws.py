@@ -85,9 +85,10 @@ class LawExperiment(Experiment):
         return f"{', '.join(nets)}; {size.nets} x {size.inputs}; {families}{noises[0].parameter} {sigmas}"
 
     def families(self, settings: Settings) -> tuple[Noise, ...]:
+        """Return the families of input noise under `settings`."""
         return (settings.design.noise,) if settings.design.noise else self.noises
 
-    def asks_about(self, net: Net, settings: Settings) -> bool:
+    def includes(self, net: Net, settings: Settings) -> bool:
         """Return whether a net is one of the experiment's under `settings`."""
         if isinstance(net.architecture, ClassifierArchitecture):
             return net.architecture in self.classifiers
@@ -101,9 +102,11 @@ class LawExperiment(Experiment):
         return self.scale * (settings.design.samples or min(general, of_experiment))
 
     def measures(self, settings: Settings) -> list[Metric]:
+        """Return the metrics, each once, with the options of `settings`."""
         return list(dict.fromkeys(metric(text, settings.metric_options) for text in self.metrics))
 
     def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
+        """Return the architectures of the nets with their recipes; there are several nets (seeds) of each."""
         design = settings.design
         training = design.training
         if self.recipes:  # they fix all but the epochs
@@ -151,12 +154,13 @@ class LawExperiment(Experiment):
             noise.check(event, scales, settings.sampling.sampler, inputs)
 
     def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:
+        """Return the rows of the nets that the experiment includes, and a group for each net and noise level."""
         self.check(settings)
         rules = canonical_rules(settings.rules or self.rules, settings.plugins)
         parts: list[pd.DataFrame] = []
         groups: dict[str, Group] = {}
         left_out: list[LeftOut] = []
-        chosen = [net for net in nets if self.asks_about(net, settings)]
+        chosen = [net for net in nets if self.includes(net, settings)]
         for noise in self.families(settings) if chosen else ():
             metrics = []
             for measure in self.measures(settings):

@@ -52,7 +52,7 @@ _VALUES = 10**8  # values in the samples of one oracle
 class OwnNetExperiment(LawExperiment):
     """Rules on a user's net."""
 
-    def asks_about(self, net: Net, settings: Settings) -> bool:  # noqa: ARG002
+    def includes(self, net: Net, settings: Settings) -> bool:  # noqa: ARG002
         return isinstance(net, OwnNet)
 
 

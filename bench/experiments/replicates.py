@@ -120,6 +120,7 @@ class ReplicateGroup(Group):
 
     @property
     def group_name(self) -> str:
+        """Name in the column `group`: a hash of its seeds, objective and methods."""
         return digest(self.key(self.seeds[0]), len(self.seeds), self.objective, list(self.methods))[:16]
 
     @property

@@ -151,10 +151,12 @@ class Oracle:
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:
+        """The sorted samples of each output."""
         return Quantiles.from_samples(self.resident)
 
     @functools.cached_property
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest value of each output, shape (m,) each."""
         low, high = self.resident.aminmax(dim=0)
         return low.double().cpu().numpy(), high.double().cpu().numpy()
 
@@ -274,6 +276,7 @@ class Prediction:
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:
+        """The sorted samples of each predicted output."""
         return Quantiles.from_samples(self.outputs)
 
     def log_prob(self, values: Tensor) -> Tensor:

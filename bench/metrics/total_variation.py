@@ -79,6 +79,8 @@ class EqualMassTotalVariation(CellTotalVariation):
 
 
 class HeadlineTotalVariation(EqualMassTotalVariation):
+    """Total variation in `cells` cells of equal mass along the principal axes of the true law."""
+
     name = "tv_headline"
     title = "1 − TV, equal-mass cells (headline)"
     about = (
@@ -120,6 +122,8 @@ class PrincipalTotalVariation(HeadlineTotalVariation):
 
 @dataclass(frozen=True)
 class AxisTotalVariation(CellTotalVariation):
+    """Total variation in a regular grid with `bins` bins along each output axis."""
+
     name = "tv_paper"
     title = "1 − TV, bins along the output axes (paper-like)"
     about = (
@@ -171,6 +175,8 @@ class AxisTotalVariation(CellTotalVariation):
 
 @dataclass(frozen=True)
 class SingleTotalVariation(SharedMass):
+    """Mean over the outputs of the total variation in `bins` bins between the joint extremes."""
+
     name = "tv_single"
     title = "1 − TV of single outputs, joint extremes"
     about = (
@@ -211,6 +217,8 @@ class SingleTotalVariation(SharedMass):
 
 
 class CentralTotalVariation(EqualMassTotalVariation):
+    """Total variation in cells along the principal axes of the central half of the true law."""
+
     name = "tv_joint"
     title = "1 − TV, equal-mass cells along the principal axes of the central half of the samples"
     about = (
@@ -226,6 +234,8 @@ class CentralTotalVariation(EqualMassTotalVariation):
 
 @dataclass(frozen=True)
 class OutputTotalVariation(SharedMass):
+    """Total variation of each output in `output_bins` bins between true quantiles."""
+
     name = "tv_output"
     title = "1 − TV of each output by itself"
     about = (
@@ -245,6 +255,8 @@ class OutputTotalVariation(SharedMass):
 
 
 class ClassTotalVariation(CellTotalVariation):
+    """Total variation of the distribution of arg max over the outputs."""
+
     name = "tv_class"
     title = "1 − TV of the decision"
     about = (
@@ -267,6 +279,8 @@ class ClassTotalVariation(CellTotalVariation):
 
 @dataclass(frozen=True)
 class DifferenceTotalVariation(SharedMass):
+    """Total variation of y_i - y_j for each pair of outputs."""
+
     name = "tv_difference"
     title = "1 − TV of the worst pairwise score difference"
     about = "Shared mass of the score difference of two classes, for the pair where it is smallest."
@@ -288,6 +302,8 @@ class DifferenceTotalVariation(SharedMass):
 
 @dataclass(frozen=True)
 class MarginTotalVariation(Metric):
+    """Total variation of the largest output minus the second largest."""
+
     name = "tv_margin"
     title = "Total variation of the margin"
     label = "TV of the margin"
@@ -306,6 +322,8 @@ class MarginTotalVariation(Metric):
 
 @dataclass(frozen=True)
 class PairTotalVariation(Metric):
+    """Largest and mean total variation of y_i - y_j over all pairs of outputs."""
+
     name = "tv_pairs"
     title = "Total variation of the differences of two scores"
     label = "TV of score differences"
@@ -329,6 +347,8 @@ class PairTotalVariation(Metric):
 
 @dataclass(frozen=True)
 class SlicedTotalVariation(Metric):
+    """Total variation along one direction of the whitened outputs, chosen on half of the samples."""
+
     name = "tv_sliced"
     title = "Total variation along the worst direction"
     label = "sliced TV"
@@ -356,6 +376,8 @@ class SlicedTotalVariation(Metric):
 
 
 class EnergyDistance(Metric):
+    """2 E|X - Y| - E|X - X'| - E|Y - Y'| of the outputs minus their mean over outputs."""
+
     name = "energy"
     title = label = "Energy distance"
     about = (
@@ -372,6 +394,8 @@ class EnergyDistance(Metric):
 
 
 class LogitBures(Metric):
+    """Bures distance between the moments of the outputs minus their mean over outputs."""
+
     name = "bures_logits"
     title = "Bures distance between the moments"
     label = "Bures"

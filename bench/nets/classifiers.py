@@ -149,6 +149,7 @@ class UnfinishedError(RunFailedError):
 
 
 def checkpoint_path(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> Path:
+    """Return the file in the cache that an interrupted training of this classifier resumes from."""
     return (storage.cache_folder() / file_name(architecture, recipe)).with_suffix(storage.CHECKPOINT)
 
 

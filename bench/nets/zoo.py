@@ -30,6 +30,8 @@ def mlp(inputs: int, hidden: int) -> nn.Sequential:
 
 
 class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels at each position of an image (B, C, H, W)."""
+
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 

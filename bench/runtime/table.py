@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from .timing import REGULAR, ImageNet, Mlp, Ratio, by_turns, clock, sized
+from .timing import REGULAR, ImageNet, Mlp, TimeRatio, by_turns, clock, sized
 
 TRAINING_IMAGES = 50_000
 """Training images of CIFAR-10 in one epoch."""
@@ -145,7 +145,7 @@ def _row(
 
     is_gpu = torch.device(device).type == "cuda"
     median = statistics.median(seconds)
-    ratio = Ratio.of(seconds, regular_seconds)
+    ratio = TimeRatio.of(seconds, regular_seconds)
     return Row(
         architecture=architecture,
         phase=phase,

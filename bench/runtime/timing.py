@@ -52,7 +52,7 @@ def by_turns(
 
 
 @dataclass(frozen=True)
-class Ratio:
+class TimeRatio:
     """Median and quartiles of the ratios of two times taken in the same round."""
 
     median: float
@@ -60,7 +60,7 @@ class Ratio:
     upper: float
 
     @classmethod
-    def of(cls, numerator: list[float], denominator: list[float]) -> Ratio:
+    def of(cls, numerator: list[float], denominator: list[float]) -> TimeRatio:
         """Return the ratios of corresponding rounds; a ValueError if lengths differ or are zero."""
         ratios = [a / b for a, b in zip(numerator, denominator, strict=True)]
         if not ratios:

@@ -179,6 +179,7 @@ class Trainer(Minibatches):
             raise RunFailedError(f"training on images diverged ({self.objective.name}, seed {self.seed})")
 
     def loss(self, rows: Tensor) -> Tensor:
+        """Return the mean loss of the images in some rows; a RunFailedError if the law is not finite."""
         offset, slope = F.softplus(self.raw)
         pixels, labels = self.pixels[rows].float() / 255, self.labels[rows]
         try:
@@ -188,6 +189,7 @@ class Trainer(Minibatches):
 
     @property
     def model(self) -> Model:
+        """The model with the current weights."""
         offset, slope = F.softplus(self.raw.detach().double()).tolist()
         return Model(self.net.eval(), offset, slope)
 
@@ -257,6 +259,7 @@ def step_seconds(objective: Objective) -> float:
 
 
 def batches(images: Images, epochs: int) -> int:
+    """Return the number of training steps."""
     return epochs * -(-len(images.train.labels) // BATCH)
 
 

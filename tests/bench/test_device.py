@@ -20,7 +20,7 @@ from sdp_bench.bench.results.columns import CELL, FAILED
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.uci import group
-from sdp_bench.bench.studies.uci.stacked import Setting
+from sdp_bench.bench.studies.uci.stacked import Hyperparameters
 from tests.bench.conftest import made_up_tables, make_plan
 from tests.bench.nets.helpers import RESNET, TEST, classifier
 from tests.bench.studies import conftest as made
@@ -75,7 +75,7 @@ def measured(plan):
 def made_up(monkeypatch, tmp_path):
     """Small data in the place of what would be loaded."""
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(group, "GRID", (Setting(1e-2, 0.0), Setting(1e-3, 1e-2)))
+    monkeypatch.setattr(group, "GRID", (Hyperparameters(1e-2, 0.0), Hyperparameters(1e-3, 1e-2)))
     made_up_tables(monkeypatch, 60)
 
 

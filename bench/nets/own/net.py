@@ -170,7 +170,7 @@ class OwnNet:
                 source=source,
             )
         except Exception as error:
-            raise ValueError(f"not a net of this suite ({error})") from error
+            raise ValueError(f"not a net file of sdp-bench ({error})") from error
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -307,6 +307,10 @@ def seconds_of(objective: Objective, images: Images, balls: int, steps: int, epo
 
 
 def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    """Yield the groups of the study: data sets, objectives and noise scales, times seeds.
+
+    A UserError is raised for a data set without radii of attacks.
+    """
     size, design = experiment.size(settings), (NOISE, RADII, QUERIES, RESTARTS)
     epochs, steps = size.epochs or 1, size.steps or 0
     if unknown := [name for name in size.datasets or () if name not in RADII]:

@@ -182,6 +182,7 @@ def measure(
     methods: Sequence[str],
     seeds: SeedRoot,  # noqa: ARG001
 ) -> Iterator[Number]:
+    """Yield area and points of the risk-coverage curve by score and reading, and the accuracy on digits."""
     labels = images.labels
     classes, uncertainty = evaluate(model, objective, methods, images.train, images.pixels)
     wrong = (classes != labels).numpy()
@@ -197,6 +198,7 @@ def measure(
 
 
 def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    """Yield the groups of the study: trained models, times seeds; errors are those of `load`."""
     size = experiment.size(settings)
     epochs, limit = size.epochs or study.EPOCHS, size.samples
     reader = partial(load, limit)

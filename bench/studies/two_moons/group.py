@@ -119,6 +119,7 @@ _FIXED = 0.2  # s, for the uncertainties
 
 
 def score(steps: int, group: ReplicateGroup, seed: int, methods: Sequence[str]) -> Iterator[Number]:
+    """Train a net on the points of a seed and yield the numbers of `numbers` for each method."""
     recipe = RECIPES[group.objective]
     data = moons(seed).to(group.device)
     net = train(recipe, data, steps, seed)

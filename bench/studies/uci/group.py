@@ -26,9 +26,9 @@ from .stacked import (
     BATCH,
     OBJECTIVES,
     VERSION,
-    Nets,
+    Hyperparameters,
+    NetStack,
     Problem,
-    Setting,
     get_nets,
     level_input,
 )
@@ -74,7 +74,9 @@ TEST_SHARE, VALIDATION_SHARE = 0.1, 0.2
 """Share of test rows among all rows, and of validation rows among the rest."""
 WINDOW = (0.925, 0.975)
 """Validation coverage, exclusive, that a setting needs to qualify (Tagasovska and Lopez-Paz 2019)."""
-GRID = tuple(Setting(rate, decay) for rate in (1e-2, 1e-3, 1e-4) for decay in (0.0, 1e-3, 1e-2, 1e-1, 1.0))
+GRID = tuple(
+    Hyperparameters(rate, decay) for rate in (1e-2, 1e-3, 1e-4) for decay in (0.0, 1e-3, 1e-2, 1e-1, 1.0)
+)
 DECADES = tuple(10.0**power for power in range(-8, 1))
 """Input variances of the first scan, in units of standardised features."""
 REFINEMENT = tuple(10 ** (step / 10) for step in range(-5, 6))
@@ -203,9 +205,9 @@ Predict = Callable[[str, Tensor], Intervals]
 
 def evaluate(
     method: str,
-    stacks: Sequence[Nets],
+    stacks: Sequence[NetStack],
     splits: Splits,
-    settings: Sequence[Setting],
+    settings: Sequence[Hyperparameters],
     seeds: Sequence[int],
 ) -> dict[str | None, list[dict[str, float]]]:
     """Select on the validation rows and score on the test rows, for each seed.
@@ -274,7 +276,7 @@ def _best_of_first_seed(scores: Tensor) -> int:
 
 def _numbers_of_best(
     scores: Callable[[str, Tensor], Tensor],
-    settings: Sequence[Setting],
+    settings: Sequence[Hyperparameters],
     is_scan: bool,
     variances: Tensor,
     validation: Tensor,
@@ -311,7 +313,7 @@ def _numbers_of_best(
 
 
 def _predictor(
-    method: Method, stacks: Sequence[Nets], splits: Splits, settings: int, seeds: Sequence[int]
+    method: Method, stacks: Sequence[NetStack], splits: Splits, settings: int, seeds: Sequence[int]
 ) -> Predict:
     if method.samples:
         return partial(_sampled, stacks[0], splits, settings, seeds, method.samples)
@@ -347,13 +349,13 @@ def _predictor(
     return gaussians
 
 
-def _quantile(nets: Nets, x: Tensor, level: float) -> Tensor:
+def _quantile(nets: NetStack, x: Tensor, level: float) -> Tensor:
     """Return quantiles, shape (N, rows), float64, of nets with the level as an additional input."""
     column = torch.full_like(x[:, :1], level_input(level))
     return nets(torch.cat([x, column], 1))[:, 0].double()
 
 
-def _moments(method: Method, stacks: Sequence[Nets], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _moments(method: Method, stacks: Sequence[NetStack], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs, squared norm of the Jacobian, and predicted variance: each (N, rows), float64.
 
     For an ensemble, mean and variance are those of the mixture of its members' laws (Lakshminarayanan et al.,
@@ -374,7 +376,7 @@ def _moments(method: Method, stacks: Sequence[Nets], x: Tensor) -> tuple[Tensor,
 
 
 def _sampled(
-    nets: Nets,
+    nets: NetStack,
     splits: Splits,
     settings: int,
     seeds: Sequence[int],
@@ -428,6 +430,10 @@ def score(epochs: int, group: ReplicateGroup, methods: Sequence[str]) -> Iterato
 
 
 def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    """Yield a group for each data set and training objective, with all its seeds.
+
+    A UserError is raised for a set that `splits` rejects, before any net is trained.
+    """
     size = experiment.size(settings)
     seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
     for name in size.datasets or ():

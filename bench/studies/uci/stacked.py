@@ -32,7 +32,7 @@ _FIRST_VARIANCE = 1e-2  # initial input variance, if it is trained
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # Adam's defaults
 
 
-class Setting(NamedTuple):
+class Hyperparameters(NamedTuple):
     """Grid parameters: learning rate and weight decay (an L2 penalty, as in torch.optim.Adam)."""
 
     learning_rate: float
@@ -58,7 +58,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Nets:
+class NetStack:
     """A stack of nets, seed by seed, each seed with all settings."""
 
     weight: Tensor  # shape (N, hidden, n)
@@ -69,16 +69,17 @@ class Nets:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
+        """The parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __len__(self) -> int:
         return len(self.weight)
 
-    def __getitem__(self, part: slice) -> Nets:
-        return Nets(**{name: tensor[part] for name, tensor in self.tensors.items()})
+    def __getitem__(self, part: slice) -> NetStack:
+        return NetStack(**{name: tensor[part] for name, tensor in self.tensors.items()})
 
     @classmethod
-    def initial(cls, problem: Problem, objective: Objective, settings: int) -> Nets:
+    def initial(cls, problem: Problem, objective: IntervalObjective, settings: int) -> NetStack:
         """Return initial weights as drawn by torch.nn.Linear, by seed, equal for all settings."""
         inputs = problem.features.shape[2] + objective.levels
         by_seed = []
@@ -119,7 +120,7 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> tuple[Tens
     return layer[:, :-1], layer[:, -1:]
 
 
-Loss = Callable[[Nets, Tensor, Tensor, Tensor], Tensor]
+Loss = Callable[[NetStack, Tensor, Tensor, Tensor], Tensor]
 """Loss of each row, shape (N, 1, B), given inputs (N, n, B), targets and quantile levels (N, 1, B).
 
 Without levels, their shape is (N, 0, B).
@@ -127,7 +128,7 @@ Without levels, their shape is (N, 0, B).
 
 
 @dataclass(frozen=True)
-class Objective:
+class IntervalObjective:
     """A loss; training minimises its mean over a minibatch."""
 
     name: str
@@ -147,12 +148,12 @@ def level_input(level: T) -> T:
     return 12 * (level - 0.5)
 
 
-def _gaussian(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
+def _gaussian(nets: NetStack, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
     out = nets(x)
     return _likelihood(out[:, :1] - y, F.softplus(out[:, 1:]) + VARIANCE_FLOOR)
 
 
-def _propagated(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
+def _propagated(nets: NetStack, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
     """Likelihood with the variance of SDP: exp(s) times the squared norm of the Jacobian; s is trained."""
     out, gain = nets.with_gain(x)
     return _likelihood(out - y, nets.log_variance.exp() * gain.unsqueeze(1) + VARIANCE_FLOOR)
@@ -162,32 +163,34 @@ def _likelihood(residual: Tensor, variance: Tensor) -> Tensor:
     return variance.log() / 2 + residual.square() / (2 * variance)
 
 
-def _pinball(nets: Nets, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
+def _pinball(nets: NetStack, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
     error = y - nets(x)
     return torch.maximum(levels * error, (levels - 1) * error)
 
 
-def _two_pinballs(nets: Nets, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
+def _two_pinballs(nets: NetStack, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
     # The sum of two means, each over the minibatch; the weight of a weight decay depends on this scaling.
     return len(LEVELS) * _pinball(nets, x, y, levels)
 
 
-SQUARED_ERROR = Objective("squared_error", lambda nets, x, y, _: (nets(x) - y).square())
-GAUSSIAN = Objective("pnn", _gaussian, outputs=2)
-QUANTILES = Objective("sqr", _pinball, levels=True)
-TWO_QUANTILES = Objective("sqr_ends", _two_pinballs, levels=True, fixed=LEVELS)
-PROPAGATED = Objective("sdp_nll", _propagated, propagated=True)
+SQUARED_ERROR = IntervalObjective("squared_error", lambda nets, x, y, _: (nets(x) - y).square())
+GAUSSIAN = IntervalObjective("pnn", _gaussian, outputs=2)
+QUANTILES = IntervalObjective("sqr", _pinball, levels=True)
+TWO_QUANTILES = IntervalObjective("sqr_ends", _two_pinballs, levels=True, fixed=LEVELS)
+PROPAGATED = IntervalObjective("sdp_nll", _propagated, propagated=True)
 OBJECTIVES = {
     objective.name: objective for objective in (SQUARED_ERROR, GAUSSIAN, QUANTILES, TWO_QUANTILES, PROPAGATED)
 }
 
 
-class Trainer:
+class StackTrainer:
     """Training of a stack in minibatches; its state can be saved and restored."""
 
-    def __init__(self, problem: Problem, objective: Objective, settings: Sequence[Setting]) -> None:
+    def __init__(
+        self, problem: Problem, objective: IntervalObjective, settings: Sequence[Hyperparameters]
+    ) -> None:
         self.problem, self.objective, self._copies = problem, objective, len(settings)
-        self.nets = Nets.initial(problem, objective, len(settings))
+        self.nets = NetStack.initial(problem, objective, len(settings))
         self._momentum = {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()}
         self._square = {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()}
         # Learning rate and weight decay of each net, shape (N, 1, 1).
@@ -203,6 +206,7 @@ class Trainer:
             yield self.epochs
 
     def to_bytes(self) -> bytes:
+        """Return a safetensors file of weights, state of the optimiser, and counts, for `restore`."""
         return storage.to_file(self._state(), {})
 
     def _state(self) -> dict[str, Tensor]:
@@ -265,7 +269,7 @@ class Trainer:
             part = slice(start, start + size)
             leaves = {name: t[part].detach().requires_grad_() for name, t in self.nets.tensors.items()}
             # The sum of the nets' mean losses, so that gradients do not mix.
-            loss = self.objective.loss(Nets(**leaves), x[part], y[part], levels[part]).mean(2).sum()
+            loss = self.objective.loss(NetStack(**leaves), x[part], y[part], levels[part]).mean(2).sum()
             gradients = torch.autograd.grad(loss, [*leaves.values()], materialize_grads=True)
             with torch.no_grad():
                 for name, gradient in zip(leaves, gradients, strict=True):
@@ -292,8 +296,12 @@ VERSION = 1
 
 
 def get_nets(
-    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int
-) -> Nets:
+    name: str,
+    problem: Problem,
+    objective: IntervalObjective,
+    settings: Sequence[Hyperparameters],
+    epochs: int,
+) -> NetStack:
     """Return the nets of an objective for all seeds and settings, from the cache or newly trained.
 
     An interrupted training resumes from its last checkpoint and gives the same weights. `name` is that of
@@ -301,7 +309,7 @@ def get_nets(
     raised if the training of every net diverges or the cache cannot be written.
     """
 
-    def steps(trainer: Trainer) -> Iterator[bool]:
+    def steps(trainer: StackTrainer) -> Iterator[bool]:
         for _ in trainer.run(epochs):
             yield False
         # Nets that diverged have no coverage, so they are never selected.
@@ -312,4 +320,4 @@ def get_nets(
     data = problem.features, problem.targets, list(problem.seeds)
     identity = digest(*data, objective.name, list(settings), epochs, problem.member, VERSION)
     path = storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"
-    return trained(path, lambda: Trainer(problem, objective, settings), steps).nets
+    return trained(path, lambda: StackTrainer(problem, objective, settings), steps).nets

@@ -120,8 +120,8 @@ def test_inputs_are_stratified_and_nested():
         (lambda: Recipe(optimizer="lbfgs"), "choose from sgd, adam"),
         (lambda: Recipe(features="whitened"), "choose from raw, standardised"),
         (lambda: Recipe(learning_rate=0.0), "positive"),
-        (lambda: TrainedNet.from_bytes(b"nonsense", "x"), "not a net of this suite"),
-        (lambda: net_from_bytes(b"nonsense", "x"), "not a net of this suite"),
+        (lambda: TrainedNet.from_bytes(b"nonsense", "x"), "not a net file of sdp-bench"),
+        (lambda: net_from_bytes(b"nonsense", "x"), "not a net file of sdp-bench"),
     ],
 )
 def test_bad_input(make, message):

@@ -12,7 +12,7 @@ from sdp_bench.bench.datasets.base import RegressionTable
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.studies.uci import METHODS, READINGS, group
 from sdp_bench.bench.studies.uci.group import GRID, evaluate, gaussian_nll, mpiw, picp, select, splits
-from sdp_bench.bench.studies.uci.stacked import OBJECTIVES, Nets, Problem, Setting, Trainer
+from sdp_bench.bench.studies.uci.stacked import OBJECTIVES, Hyperparameters, NetStack, Problem, StackTrainer
 from tests.bench.studies.conftest import copy_of
 
 SEEDS = (0, 1)
@@ -114,7 +114,7 @@ def stacks(parts):
         made[name] = []
         for member in range(count):
             data = Problem(parts.features["train"], parts.targets["train"], SEEDS, member)
-            trainer = Trainer(data, OBJECTIVES[name], SETTINGS)
+            trainer = StackTrainer(data, OBJECTIVES[name], SETTINGS)
             for _ in trainer.run(60):
                 pass
             made[name].append(trainer.nets)
@@ -141,7 +141,7 @@ def test_what_is_selected_scores_as_a_plain_evaluation_says(method, parts, stack
             continue
         assert group.WINDOW[0] < chosen["validation_picp"] < group.WINDOW[1]
         assert ("input_variance" in chosen) == METHODS[method].propagates
-        setting = Setting(chosen["learning_rate"], chosen["weight_decay"])
+        setting = Hyperparameters(chosen["learning_rate"], chosen["weight_decay"])
         index = place * len(SETTINGS) + SETTINGS.index(setting)
         nets = [copy_of(each, index)[0] for each in own]
         for part, prefix in (("validation", "validation_"), ("test", "")):
@@ -218,6 +218,6 @@ def plain(method, nets, x, variance, part, seed):
 
 def test_no_setting_qualifies(parts, stacks):
     (nets, *_) = stacks["pnn"]
-    sure = Nets(**{**nets.tensors, "offset": nets.offset - torch.tensor([[0.0], [50.0]])})  # variance ~ 0
+    sure = NetStack(**{**nets.tensors, "offset": nets.offset - torch.tensor([[0.0], [50.0]])})  # variance ~ 0
     (found,) = evaluate("pnn", [sure], parts, SETTINGS, SEEDS).values()
     assert found == [{"qualified": 0}] * len(SEEDS)

@@ -14,11 +14,11 @@ from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
 from sdp_bench.bench.studies.uci import METHODS, READINGS, stacked
 from sdp_bench.bench.studies.uci import group as work
 from sdp_bench.bench.studies.uci.group import splits
-from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Problem, Setting
+from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Hyperparameters, Problem
 from tests.bench.conftest import left, made_up_tables, run_all, statuses
 
 SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
-GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
+GRID = (Hyperparameters(1e-2, 0.0), Hyperparameters(1e-3, 1e-2))
 
 
 @pytest.fixture(autouse=True)
