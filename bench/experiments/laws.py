@@ -154,7 +154,7 @@ class LawExperiment(Experiment):
             noise.check(event, scales, settings.sampling.sampler, inputs)
 
     def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:
-        """Return the rows of the nets that the experiment includes, and a group for each net and noise level."""
+        """Return the rows of the experiment's nets, and a group for each net and noise level."""
         self.check(settings)
         rules = canonical_rules(settings.rules or self.rules, settings.plugins)
         parts: list[pd.DataFrame] = []

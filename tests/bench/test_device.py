@@ -63,12 +63,12 @@ def plan_for(name, settings):
 def measured(plan):
     """Values and floors of the first group, by what they are of."""
     name, group = next(iter(plan.groups.items()))
-    found = run_group(group, plan.rows[plan.rows["group"] == name])
-    assert FAILED not in set(found["status"])
-    found["component"] = found["component"].fillna("")
+    rows = run_group(group, plan.rows[plan.rows["group"] == name])
+    assert FAILED not in set(rows["status"])
+    rows["component"] = rows["component"].fillna("")
     names = [*CELL, "component", "status"]
-    numbers = found[["value", "floor", "stderr"]].itertuples(index=False, name=None)
-    return dict(zip(found[names].itertuples(index=False, name=None), numbers, strict=True))
+    numbers = rows[["value", "floor", "stderr"]].itertuples(index=False, name=None)
+    return dict(zip(rows[names].itertuples(index=False, name=None), numbers, strict=True))
 
 
 @pytest.fixture
@@ -126,8 +126,8 @@ def test_an_oracles_samples_stay_on_the_device_until_something_needs_them_here(m
         cells = [metric(name, SMALL.metric_options).partition(there) for name in COUNTING]
         assert there.resident.device == stand_in.device
         drawn = stand_in.copied
-        counts = [there.counts(each) for each in cells]
-        assert stand_in.copied - drawn == sum(each.size for each in counts)
+        counts = [there.counts(partition) for partition in cells]
+        assert stand_in.copied - drawn == sum(partition.size for partition in counts)
         assert np.array_equal(there.extremes, here.extremes)
         summed = stand_in.copied
         assert there.moments.samples == len(here.samples)
@@ -136,5 +136,5 @@ def test_an_oracles_samples_stay_on_the_device_until_something_needs_them_here(m
         assert torch.equal(there.samples, here.samples)
         assert stand_in.copied - moved == here.samples.numel()
         assert there.samples is there.samples
-    for each, found in zip(cells, counts, strict=True):
-        assert np.array_equal(found, here.counts(each))
+    for partition, count in zip(cells, counts, strict=True):
+        assert np.array_equal(count, here.counts(partition))

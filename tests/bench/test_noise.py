@@ -118,8 +118,8 @@ def test_labels_of_files_go_by_their_contents(tmp_path):
     assert filled("covariance").label(0.1) == "covariance:85a6312d3a33ab4c,sigma=0.1"
     assert filled("residuals").label(0.1) == "residuals:5dc398d96a50ef8f,sigma=0.1"
     (tmp_path / "far").mkdir()
-    for place in ("c.npy", "far/d.npy"):
-        np.save(tmp_path / place, COVARIANCE)
+    for name in ("c.npy", "far/d.npy"):
+        np.save(tmp_path / name, COVARIANCE)
     assert noise_of(f"covariance:{tmp_path}/c.npy") == noise_of(f"covariance:{tmp_path}/far/d.npy")
     assert noise_of(f"covariance:{tmp_path}/far/d.npy").text == "covariance:d.npy"
     np.save(tmp_path / "c.npy", COVARIANCE * 2)
@@ -137,8 +137,8 @@ def test_what_is_stored_is_the_same_noise_without_its_file():
             assert (same.text, same.name) == (family.text, family.name)
             law = family.law(torch.zeros(2, 3), 0.5)
             other = same.law(torch.zeros(2, 3), 0.5)
-            for one in dataclasses.fields(law):
-                a, b = getattr(law, one.name), getattr(other, one.name)
+            for item in dataclasses.fields(law):
+                a, b = getattr(law, item.name), getattr(other, item.name)
                 assert torch.equal(a, b) if isinstance(a, torch.Tensor) else type(a) is type(b)
     settings = Settings().but(noise=filled("residuals"))
     assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))).design == settings.design
@@ -239,10 +239,10 @@ def test_a_stored_run_is_replayed_when_the_file_of_its_noise_is_gone(tmp_path):
 
 
 def test_scales_of_a_csv_file_belong_to_all_inputs_or_to_each_of_them(tmp_path):
-    one, many = tmp_path / "one.csv", tmp_path / "many.csv"
-    one.write_text("a,b,c\n0.1,0.2,3\n")
+    single, many = tmp_path / "one.csv", tmp_path / "many.csv"
+    single.write_text("a,b,c\n0.1,0.2,3\n")
     many.write_text("0.1,0.2,3\n1,2,0\n")
-    assert noise_of(f"scales:{one}") == noise_of("scales:0.1/0.2/3")
+    assert noise_of(f"scales:{single}") == noise_of("scales:0.1/0.2/3")
     family = noise_of(f"scales:{many}")
     family.check((3,), (1.0,), "mc", 2)
     variance = family.law(torch.zeros(2, 3), 2.0, [1, 0]).variance

@@ -59,11 +59,11 @@ def test_the_shards_of_a_run_are_all_of_it(tmp_path):
     assert sorted(executor.titles) == sorted(group.title for group in whole.groups.values())
     stored = read(*(tmp_path / str(part) for part in (1, 2, 3)))
     assert len(stored.runs) == 3
-    plans = [read_plan(one).astype(dict.fromkeys(CELL, object)) for one in stored.runs.values()]
+    plans = [read_plan(stored_run).astype(dict.fromkeys(CELL, object)) for stored_run in stored.runs.values()]
     names = ["experiment", "group", *CELL]
-    asked = [set(plan[names].itertuples(index=False, name=None)) for plan in plans]
-    assert sum(map(len, asked)) == len(whole.rows)
-    assert set.union(*asked) == set(whole.rows[names].itertuples(index=False, name=None))
+    shards = [set(plan[names].itertuples(index=False, name=None)) for plan in plans]
+    assert sum(map(len, shards)) == len(whole.rows)
+    assert set.union(*shards) == set(whole.rows[names].itertuples(index=False, name=None))
     groups = [set(plan["group"]) for plan in plans]
     assert sum(map(len, groups)) == len(set.union(*groups)) == len(whole.groups)
 

@@ -132,7 +132,7 @@ def test_the_group_of_peers_lists_the_installed_packages(monkeypatch):
 
 def test_the_extra_has_the_versions_that_the_adapters_were_written_for():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    tested = {f"{each.package}=={each.tested}" for each in PEERS.values()}
+    tested = {f"{peer.package}=={peer.tested}" for peer in PEERS.values()}
     assert set(extra["peers"]) == tested
 
 

@@ -87,15 +87,15 @@ def test_a_change_of_any_of_them_is_another_version(tmp_path):
     address = write(tmp_path)
     before = find(address)
     assert find(address) == before
-    found = [before]
+    plugins = [before]
     for path in ("rule.py", "helper.py", "tools/__init__.py", "tools/late.py", "tools/numbers.py"):
         with (tmp_path / path).open("a") as file:
             file.write("\nX = 1\n")
-        found.append(find(address))
-    marks = [versions.of_measurement("scaled", "bures", [each]) for each in found]
-    assert len(set(marks)) == len(found)
+        plugins.append(find(address))
+    marks = [versions.of_measurement("scaled", "bures", [plugin]) for plugin in plugins]
+    assert len(set(marks)) == len(plugins)
     (tmp_path / "unused.py").write_text("2 / 0\n")
-    assert find(address).version == found[-1].version
+    assert find(address).version == plugins[-1].version
 
 
 def test_a_version_is_that_of_the_files_wherever_they_are(tmp_path):
@@ -134,13 +134,13 @@ def package(folder):
     (folder / "theirs_late.py").write_text("def shift():\n    return 2.0\n")
 
 
-@pytest.mark.parametrize("place", ["theirs_pkg.sub.rule", "theirs_pkg"])
-def test_modules_of_a_package(tmp_path, monkeypatch, place):
+@pytest.mark.parametrize("location", ["theirs_pkg.sub.rule", "theirs_pkg"])
+def test_modules_of_a_package(tmp_path, monkeypatch, location):
     package(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugin = find(f"{place}:Scaled")
+    plugin = find(f"{location}:Scaled")
     (tmp_path / "theirs_late.py").write_text("def shift():\n    return 3.0\n")
-    assert find(f"{place}:Scaled").version != plugin.version
+    assert find(f"{location}:Scaled").version != plugin.version
     shutil.rmtree(tmp_path / "theirs_pkg")
     (tmp_path / "theirs_late.py").unlink()
     with LocalProcesses(1, 1) as executor:

@@ -82,8 +82,8 @@ def expected(stored):
     rows = plain(stored.measurements.loc[stored.measurements["status"] == "measured"])
     parts = []
     for age, run in enumerate(stored.runs.values()):
-        asked = plain(read_plan(run, ["experiment", *CELL]))
-        parts.append(asked.merge(rows, on=CELL).assign(age=age))
+        requested = plain(read_plan(run, ["experiment", *CELL]))
+        parts.append(requested.merge(rows, on=CELL).assign(age=age))
     return parts
 
 
@@ -106,9 +106,9 @@ def test_a_frame_of_a_run_is_its_plan_joined_with_the_measurements(stored, expec
 def test_of_several_runs_the_newest_that_asks_for_a_subject_counts(stored, expected):
     rows = pd.concat(expected)
     rows["metric"] = rows["metric_spec"].str.partition(":")[0]
-    asked = ["experiment", *OF_UNIT, "rule", "metric", "component"]
+    names = ["experiment", *OF_UNIT, "rule", "metric", "component"]
     rows = rows.sort_values("age").drop_duplicates(["experiment", *CELL, "component"], keep="last")
-    newest = rows[rows["age"] == rows.groupby(asked)["age"].transform("max")]
+    newest = rows[rows["age"] == rows.groupby(names)["age"].transform("max")]
     assert max(map(len, expected)) < len(newest) < len(rows)
     assert sorted_rows(joined(stored, [*stored.runs.values()])) == sorted_rows(newest)
 

@@ -66,9 +66,9 @@ def test_a_ratio_is_the_median_of_the_ratios_of_one_round():
 )
 def test_nets_by_name(name, shape, outputs, parameters):
     state = torch.random.get_rng_state()
-    net, found = build(name)
+    net, actual_shape = build(name)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert found == shape
+    assert actual_shape == shape
     assert net(torch.zeros(1, *shape)).shape == (1, outputs)
     assert sum(p.numel() for p in net.parameters()) == parameters
 

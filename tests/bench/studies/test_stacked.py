@@ -77,9 +77,11 @@ def test_each_net_is_trained_as_torch_trains_it_alone(name):
         for x, y, levels in batches:
             for start in range(0, ROWS, stacked.BATCH):
                 rows = slice(start, start + stacked.BATCH)
-                own = levels[seed, 0, rows] if objective.name == "sqr" else None
+                levels_of_rows = levels[seed, 0, rows] if objective.name == "sqr" else None
                 optimizer.zero_grad()
-                loss_of(name, net, log_variance, x[seed, :, rows].T, y[seed, 0, rows], own).backward()
+                loss_of(
+                    name, net, log_variance, x[seed, :, rows].T, y[seed, 0, rows], levels_of_rows
+                ).backward()
                 optimizer.step()
         alone = {
             "weight": net[0].weight,
@@ -108,11 +110,11 @@ def test_the_gain_of_the_variance_is_that_of_sdp():
 
 def test_members_of_an_ensemble_draw_anew_and_the_first_is_the_net_alone():
     data = problem()
-    one = NetStack.initial(Problem(data.features, data.targets, SEEDS, 0), GAUSSIAN, 1)
-    two = NetStack.initial(Problem(data.features, data.targets, SEEDS, 1), GAUSSIAN, 1)
-    assert torch.equal(one.weight, NetStack.initial(data, GAUSSIAN, 1).weight)
+    first = NetStack.initial(Problem(data.features, data.targets, SEEDS, 0), GAUSSIAN, 1)
+    second = NetStack.initial(Problem(data.features, data.targets, SEEDS, 1), GAUSSIAN, 1)
+    assert torch.equal(first.weight, NetStack.initial(data, GAUSSIAN, 1).weight)
     for part in ("weight", "second"):
-        assert not (one.tensors[part] == two.tensors[part]).any()
+        assert not (first.tensors[part] == second.tensors[part]).any()
 
 
 @pytest.mark.rounding

@@ -91,8 +91,8 @@ def test_measurements_before_a_failure_are_kept(monkeypatch):
         return 1 / 0 if method == "monte_carlo:samples=1000" else evaluate(method, *arguments)
 
     monkeypatch.setattr(work, "evaluate", failing)
-    found = run.run_group(group, plan.rows[plan.rows["group"] == name])
-    rules = found.groupby("status")["rule"].agg(set)
+    measured = run.run_group(group, plan.rows[plan.rows["group"] == name])
+    rules = measured.groupby("status")["rule"].agg(set)
     assert rules[MEASURED] >= {"monte_carlo:samples=10", "monte_carlo:samples=100"}
     assert "monte_carlo:samples=1000" in rules[FAILED]
     assert not rules[FAILED] & rules[MEASURED]

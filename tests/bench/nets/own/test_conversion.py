@@ -212,8 +212,8 @@ def test_the_outputs_are_those_of_the_file_in_its_order():
     second, first = program(nodes, (5,), tensors, outputs=("second", "first")).load()(x)
     assert torch.equal(first, x[:, :2])
     assert torch.equal(second, x[:, 2:])
-    one = program([*nodes, node("Neg", ["first"], ["n"])], (5,), tensors, outputs=("second",)).load()
-    assert torch.equal(one(x), x[:, 2:])
+    single = program([*nodes, node("Neg", ["first"], ["n"])], (5,), tensors, outputs=("second",)).load()
+    assert torch.equal(single(x), x[:, 2:])
 
 
 @pytest.mark.parametrize(
