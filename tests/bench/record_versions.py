@@ -39,7 +39,9 @@ VARIANTS = (
 )
 """Parameters that choose other formulas; on the committed nets alone."""
 RULES = tuple(dict.fromkeys((*ci.RULES, *sr.rules(), *VARIANTS)))
-NAMES = ("oracle", *(f"rule {r}" for r in (*RULES, *references())), *(f"metric {m}" for m in metrics()))
+NAMES = ["oracle"]
+NAMES += [f"rule {spec}" for spec in (*RULES, *references())]
+NAMES += [f"metric {name}" for name in metrics()]
 
 SAMPLES = 2**11
 PRECISION = 1e-6

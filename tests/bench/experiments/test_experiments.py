@@ -53,11 +53,12 @@ def test_the_shards_of_a_run_are_all_of_it(tmp_path):
     nets = nets_of(make_plan(TINY))
     whole = plan_of(experiments, SETTINGS, nets)
     executor = Measured()
-    for part in (1, 2, 3):
+    folders = [tmp_path / "1", tmp_path / "2", tmp_path / "3"]
+    for part, folder in enumerate(folders, 1):
         request = Request(experiments, SETTINGS, nets, shard=(part, 3))
-        run(tmp_path / str(part), request, 1, lambda *_: executor, Screen(quiet=True))
+        run(folder, request, 1, lambda *_: executor, Screen(quiet=True))
     assert sorted(executor.titles) == sorted(group.title for group in whole.groups.values())
-    stored = read(*(tmp_path / str(part) for part in (1, 2, 3)))
+    stored = read(*folders)
     assert len(stored.runs) == 3
     plans = [read_plan(stored_run).astype(dict.fromkeys(CELL, object)) for stored_run in stored.runs.values()]
     names = ["experiment", "group", *CELL]

@@ -217,8 +217,8 @@ def test_the_first_call_of_a_rule_is_not_its_time(net, x):
 
 
 def outside_settings(file, *rules):
-    given = ("sdp", *(f"{file}:{rule}" for rule in rules))
-    settings = preset("quick", {"rules": given})
+    specs = ["sdp"] + [f"{file}:{rule}" for rule in rules]
+    settings = preset("quick", {"rules": tuple(specs)})
     return TINY.but(rules=settings.rules, plugins=settings.plugins)
 
 

@@ -70,18 +70,19 @@ def test_each_net_is_trained_as_torch_trains_it_alone(name):
     for index in range(len(first)):
         seed, setting = divmod(index, len(SETTINGS))
         net, log_variance = copy_of(first, index)
-        groups = [{"params": net.parameters(), "weight_decay": SETTINGS[setting].weight_decay}]
-        optimizer = torch.optim.Adam(
-            [*groups, {"params": [log_variance]}], lr=SETTINGS[setting].learning_rate
-        )
+        groups = [
+            {"params": net.parameters(), "weight_decay": SETTINGS[setting].weight_decay},
+            {"params": [log_variance]},
+        ]
+        optimizer = torch.optim.Adam(groups, lr=SETTINGS[setting].learning_rate)
         for x, y, levels in batches:
             for start in range(0, ROWS, stacked.BATCH):
                 rows = slice(start, start + stacked.BATCH)
                 levels_of_rows = levels[seed, 0, rows] if objective.name == "sqr" else None
+                inputs, targets = x[seed, :, rows].T, y[seed, 0, rows]
+                loss = loss_of(name, net, log_variance, inputs, targets, levels_of_rows)
                 optimizer.zero_grad()
-                loss_of(
-                    name, net, log_variance, x[seed, :, rows].T, y[seed, 0, rows], levels_of_rows
-                ).backward()
+                loss.backward()
                 optimizer.step()
         alone = {
             "weight": net[0].weight,
