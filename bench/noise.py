@@ -285,7 +285,7 @@ def noise_of_law(law: Law) -> Noise:
     return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy())
 
 
-def stored(noise: Noise) -> dict[str, Any]:
+def to_plain(noise: Noise) -> dict[str, Any]:
     """Return plain values that include a file's contents, so that results can be replayed without it."""
     if noise.values is None:
         return {"text": noise.text, "values": None}
@@ -296,8 +296,8 @@ def stored(noise: Noise) -> dict[str, Any]:
     return {"text": noise.text, "values": base64.b85encode(zlib.compress(content.getvalue())).decode()}
 
 
-def restored(plain: Mapping[str, Any]) -> Noise:
-    """Inverse of `stored`, after JSON; raises a UserError for anything else."""
+def from_plain(plain: Mapping[str, Any]) -> Noise:
+    """Inverse of `to_plain`, after JSON; raises a UserError for anything else."""
     import numpy as np
 
     text, kept = str(plain.get("text")), plain.get("values")

@@ -19,7 +19,7 @@ from .errors import UserError
 from .identity import Sampling
 from .metrics.references import Reference
 from .nets.recipes import Recipe
-from .noise import Noise, noise_of, restored, stored
+from .noise import Noise, from_plain, noise_of, to_plain
 from .plugins.plugin import Plugin
 from .rules import rule_of
 
@@ -161,7 +161,7 @@ class Settings:
         design = asdict(replace(self.design, noise=None))
         del design["noise"]  # which older runs do not have either
         if self.design.noise:
-            design["noise"] = stored(self.design.noise)
+            design["noise"] = to_plain(self.design.noise)
         sizes = {
             name: {
                 key: value for key, value in asdict(size).items() if value is not None or key not in _LATER
@@ -181,7 +181,7 @@ class Settings:
         return cls(
             **{
                 **plain,
-                "design": Design(**tuples(plain["design"]) | {"noise": noise and restored(noise)}),
+                "design": Design(**tuples(plain["design"]) | {"noise": noise and from_plain(noise)}),
                 "sampling": Sampling(**plain["sampling"]),
                 "sizes": {name: Size(**tuples(size)) for name, size in plain["sizes"].items()},
                 "rules": tuples(plain)["rules"],

@@ -60,9 +60,9 @@ def left_to_measure(plan: pd.DataFrame, folder: Path) -> tuple[pd.DataFrame, Sto
     stored = read(folder, columns=(*CELL, "fingerprint", "status", "reason", "run"))
     same_code = [run.id for run in stored.runs.values() if run.code == software()["code"]]
     rows = stored.measurements
-    is_silent = (rows["status"] == UNDEFINED) & rows["reason"].isna()
-    is_refused = rows["status"].isin([UNDEFINED, UNSUPPORTED]) & rows["run"].isin(same_code)
-    is_done = (rows["status"] == MEASURED) | is_silent | is_refused
+    has_no_number = (rows["status"] == UNDEFINED) & rows["reason"].isna()
+    is_rejected = rows["status"].isin([UNDEFINED, UNSUPPORTED]) & rows["run"].isin(same_code)
+    is_done = (rows["status"] == MEASURED) | has_no_number | is_rejected
     names = [*CELL, "fingerprint"]
     done = rows.loc[is_done, names].astype(object).drop_duplicates().assign(is_done=True)
     matched = plan[names].merge(done, on=names, how="left")["is_done"]

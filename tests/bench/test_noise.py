@@ -20,7 +20,7 @@ from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, noise_of, noise_of_law, restored, stored
+from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, from_plain, noise_of, noise_of_law, to_plain
 from sdp_bench.bench.replay.replay import stored_measurement
 from sdp_bench.bench.results.columns import MEASURED, UNSUPPORTED
 from sdp_bench.bench.results.folder import read
@@ -131,7 +131,7 @@ def test_labels_of_files_go_by_their_contents(tmp_path):
 
 def test_what_is_stored_is_the_same_noise_without_its_file():
     for family in (*EVERY.values(), GAUSSIAN, noise_of("stable:1.5")):
-        again = restored(json.loads(json.dumps(stored(family))))
+        again = from_plain(json.loads(json.dumps(to_plain(family))))
         for same in (again, pickle.loads(pickle.dumps(family))):
             assert same == family
             assert (same.text, same.name) == (family.text, family.name)
@@ -247,7 +247,7 @@ def test_scales_of_a_csv_file_belong_to_all_inputs_or_to_each_of_them(tmp_path):
     family.check((3,), (1.0,), "mc", 2)
     variance = family.law(torch.zeros(2, 3), 2.0, [1, 0]).variance
     torch.testing.assert_close(variance, torch.tensor([[4.0, 16.0, 0.0], [0.04, 0.16, 36.0]]))
-    assert restored(json.loads(json.dumps(stored(family)))) == family
+    assert from_plain(json.loads(json.dumps(to_plain(family)))) == family
     for inputs in (3, None):
         with pytest.raises(UserError, match="2 rows of scales"):
             family.check((3,), (1.0,), "mc", inputs)
