@@ -162,12 +162,13 @@ class Settings:
         del design["noise"]  # which older runs do not have either
         if self.design.noise:
             design["noise"] = to_plain(self.design.noise)
-        sizes = {
-            name: {
-                key: value for key, value in asdict(size).items() if value is not None or key not in _LATER
-            }
-            for name, size in self.sizes.items()
-        }
+        sizes = {}
+        for experiment, size in self.sizes.items():
+            values = asdict(size)
+            for name in _LATER:
+                if values[name] is None:
+                    del values[name]
+            sizes[experiment] = values
         plugins = [plugin.as_json() for plugin in self.plugins]
         return asdict(self) | {"design": design, "sizes": sizes, "plugins": plugins}
 

@@ -75,7 +75,9 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     Not for exact exports such as results files.
     """
     texts = frame.select_dtypes(["object", "string", "category"]).columns
-    cells = {name: {value: cell(value) for value in frame[name].unique()} for name in texts}
+    cells = {}  # text of each distinct value, by column
+    for name in texts:
+        cells[name] = {value: cell(value) for value in frame[name].unique()}
     return frame.assign(**{name: frame[name].astype(object).map(cells[name]) for name in texts})
 
 

@@ -106,7 +106,7 @@ class LawExperiment(Experiment):
         return list(dict.fromkeys(metric(text, settings.metric_options) for text in self.metrics))
 
     def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
-        """Return the architectures of the nets with their recipes; there are several nets (seeds) of each."""
+        """Return architectures with recipes, the kinds of nets; every kind has several nets, with seeds 0, 1, ..."""
         design = settings.design
         training = design.training
         if self.recipes:  # they fix all but the epochs

@@ -156,7 +156,7 @@ class Oracle:
 
     @functools.cached_property
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest value of each output, shape (m,) each."""
+        """Smallest and largest values of the outputs, two arrays of shape (m,)."""
         low, high = self.resident.aminmax(dim=0)
         return low.double().cpu().numpy(), high.double().cpu().numpy()
 

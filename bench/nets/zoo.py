@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -194,7 +195,7 @@ def cnn3(channels: int, size: int, classes: int, width: int) -> nn.Sequential:
     which it takes to be linear in the largest layer, at "over 12 500" passes there; without padding the
     largest layer has 10 816 units.
     """
-    side = -(-size // 4)
+    side = math.ceil(size / 4)
     return nn.Sequential(
         nn.Conv2d(channels, width, 3, stride=2, padding=1),
         nn.ReLU(),

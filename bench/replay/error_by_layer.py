@@ -130,7 +130,7 @@ def error_by_layer(
 
 
 class _Pairs(NamedTuple):
-    """Positions of two laws whose distance at the output is a layer's contribution, by kind of error."""
+    """Positions of two laws, by kind of error; their distance at the output is a layer's contribution."""
 
     formula: tuple[int, int]  # D_k and R_k
     dropped: tuple[int, int]  # F_k(R_{k-1}) and D_k

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -260,7 +261,7 @@ def step_seconds(objective: Objective) -> float:
 
 def batches(images: Images, epochs: int) -> int:
     """Return the number of training steps."""
-    return epochs * -(-len(images.train.labels) // BATCH)
+    return epochs * math.ceil(len(images.train.labels) / BATCH)
 
 
 def measured(

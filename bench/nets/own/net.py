@@ -174,7 +174,7 @@ class OwnNet:
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def find(
@@ -273,9 +273,11 @@ def _examined(
     if outputs[0].numel() < 1:
         raise UserError(f"{address}: the net has no outputs (shape {tuple(outputs.shape)})")
     state = module.state_dict() if isinstance(code, Code) else {}  # a file contains the weights
-    weights = {k: v.detach().cpu().clone() for k, v in state.items() if isinstance(v, Tensor)}
+    weights = {
+        key: tensor.detach().cpu().clone() for key, tensor in state.items() if isinstance(tensor, Tensor)
+    }
     label = f"{name}[{ports.output}]" if ports.output else name
-    depth = sum(any(True for _ in part.parameters(recurse=False)) for part in module.modules())
+    depth = len([part for part in module.modules() if list(part.parameters(recurse=False))])
     architecture = OwnArchitecture(label, tuple(values.shape[1:]), tuple(outputs.shape[1:]), depth)
     examined = OwnNet(architecture, OwnRecipe(name, inputs), code, weights, values, ports=ports)
 

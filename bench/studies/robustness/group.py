@@ -250,7 +250,7 @@ Attack = Callable[..., Attacked]
 def _accuracy_under_attack(
     method: str, attack: Attack, pixels: Tensor, labels: Tensor, generators: Mapping[int, torch.Generator]
 ) -> Iterator[Number]:
-    """Yield accuracies at increasing radii, in units of 1/255, given a generator for each."""
+    """Yield accuracies, given generators by radius; radii are in units of 1/255 and increase."""
     accuracy, no_vanished, no_vanished_pixel = METRICS
     is_correct = torch.ones(len(pixels), dtype=torch.bool, device=pixels.device)
     for radius, generator in generators.items():
