@@ -99,9 +99,8 @@ class Experiment(ABC):
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            if str(item.type).startswith("tuple[") and not isinstance(
-                value := getattr(self, item.name), tuple
-            ):
+            value = getattr(self, item.name)
+            if str(item.type).startswith("tuple[") and not isinstance(value, tuple):
                 raise UserError(f"experiment '{self.name}': {item.name} must be a tuple, got {value!r}")
         for name, size in self.presets.items():
             if not isinstance(size, Size):

@@ -106,7 +106,6 @@ class LawExperiment(Experiment):
         return list(dict.fromkeys(metric(text, settings.metric_options) for text in self.metrics))
 
     def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
-        """Return architectures with recipes, the kinds of nets; every kind has several nets, with seeds 0, 1, ..."""
         design = settings.design
         training = design.training
         if self.recipes:  # they fix all but the epochs
@@ -154,7 +153,6 @@ class LawExperiment(Experiment):
             noise.check(event, scales, settings.sampling.sampler, inputs)
 
     def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:
-        """Return the rows of the experiment's nets, and a group for each net and noise level."""
         self.check(settings)
         rules = canonical_rules(settings.rules or self.rules, settings.plugins)
         parts: list[pd.DataFrame] = []
