@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
@@ -175,20 +174,28 @@ class Oracle:
 
     def floors(self, partition: Partition) -> list[Floor]:
         """Return the floor of the total variation in a partition, for each row of `counts`."""
+        return self._once(("floors", partition), lambda: self._simulated_floors(partition))
+
+    def _simulated_floors(self, partition: Partition) -> list[Floor]:
         name = type(partition).__name__  # part of the seed: renaming the class would change the floor
-
-        def floor(row: int, scrambles: np.ndarray) -> Floor:
+        floors = []
+        for row, counts_of_blocks in enumerate(self._scrambles(partition).swapaxes(0, 1)):
             seed = self.key.seed(f"floor {name} {row}")
-            plain = total_variation_floor(scrambles.sum(0), self.key.samples, seed=seed)
-            return scrambled_floor(scrambles, plain, seed=seed) if self.sampler == "sobol" else plain
-
-        rows = self._scrambles(partition).swapaxes(0, 1)
-        return self._once(("floors", partition), lambda: list(itertools.starmap(floor, enumerate(rows))))
+            floor = total_variation_floor(counts_of_blocks.sum(0), self.key.samples, seed=seed)
+            if self.sampler == "sobol":
+                floor = scrambled_floor(counts_of_blocks, floor, seed=seed)
+            floors.append(floor)
+        return floors
 
     def total_variations(self, cells: Partition, samples: Tensor) -> list[Estimate]:
         """Return the total variation between the oracle's samples and `samples`, for each row of `counts`."""
-        sides = self.counts(cells), np.atleast_2d(cells.counts(samples)), self.floors(cells)
-        return [total_variation_of_counts(*row) for row in zip(*sides, strict=True)]
+        predicted_counts = np.atleast_2d(cells.counts(samples))
+        estimates = []
+        for true, predicted, floor in zip(
+            self.counts(cells), predicted_counts, self.floors(cells), strict=True
+        ):
+            estimates.append(total_variation_of_counts(true, predicted, floor))
+        return estimates
 
     def total_variation(self, cells: Partition, samples: Tensor) -> Estimate:
         """Return the total variation on a partition with a single histogram."""

@@ -119,11 +119,11 @@ def numerics(*, tf32: bool = False) -> Iterator[None]:
 @torch.no_grad()
 def accuracy_of(scores: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor, rows: int = 250) -> float:
     """Return the share of inputs with the largest score for their label; `rows` are scored at a time."""
-    right = [
-        scores(part).argmax(1) == labels_of_part.to(part.device)
-        for part, labels_of_part in zip(inputs.split(rows), labels.split(rows), strict=True)
-    ]
-    return float(torch.cat(right).double().mean())
+    is_correct = []
+    for inputs_of_batch, labels_of_batch in zip(inputs.split(rows), labels.split(rows), strict=True):
+        predicted = scores(inputs_of_batch).argmax(1)
+        is_correct.append(predicted == labels_of_batch.to(inputs_of_batch.device))
+    return float(torch.cat(is_correct).double().mean())
 
 
 def trained(
