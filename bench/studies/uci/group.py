@@ -239,8 +239,8 @@ def evaluate(
     # the factor of 1.
     best_decades = decades.take_along_dim(best_variance(decade_scores).unsqueeze(2), 2)
     refined = best_decades * factors[factors != 1]
-    own_scan = torch.cat([decades, refined], 2)
-    own_scores = torch.cat([decade_scores, scores("validation", refined)], -1)
+    full_scan = torch.cat([decades, refined], 2)
+    full_scores = torch.cat([decade_scores, scores("validation", refined)], -1)
 
     # One scan for the set: around the best decade of the first seed over all its settings.
     best_decade = _best_of_first_seed(decade_scores)
@@ -250,7 +250,7 @@ def evaluate(
     # One variance for the set: the best of this scan, again of the first seed.
     best_factor = _best_of_first_seed(set_scores)
     return {
-        None: numbers(own_scan, own_scores),
+        None: numbers(full_scan, full_scores),
         "set_scan": numbers(set_scan, set_scores),
         "set_variance": numbers(set_scan[..., [best_factor]], set_scores[..., [best_factor]]),
     }
