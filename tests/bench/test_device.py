@@ -55,7 +55,9 @@ def plan_for(name, settings):
         case "vision" | "resnet-tv":
             return image_plan(name, settings.but(samples=500, rules=("sdp", "marginal_sdp", "oracle_again")))
         case "sequence":
-            nets = [best_classifier(each, "committed") for each in experiment(name).classifiers]
+            nets = [
+                best_classifier(architecture, "committed") for architecture in experiment(name).classifiers
+            ]
             return plan_of([experiment(name)], settings, nets)
     return make_plan(settings, (name,))
 
@@ -86,8 +88,8 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
 @pytest.mark.parametrize(
     "name",
     [
-        each if each in QUICK else pytest.param(each, marks=pytest.mark.slow)
-        for each, known in experiments().items()
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name, known in experiments().items()
         if known.takes("device")
     ],
 )

@@ -1,4 +1,5 @@
 import itertools
+import operator
 import tomllib
 from dataclasses import dataclass
 from importlib import metadata
@@ -84,7 +85,7 @@ IMAGES = nn.Sequential(
 def assert_close(rule, ours, network, x, tolerance):
     with torch.no_grad():
         theirs, law = sr.propagate(network, x, rule), sr.propagate(network, x, ours)
-    spread = (lambda each: each.covariance) if isinstance(law, sr.Gaussian) else (lambda each: each.variance)
+    spread = operator.attrgetter("covariance" if isinstance(law, sr.Gaussian) else "variance")
     assert type(theirs) is type(law)
     for theirs_, ours_ in ((theirs.mean, law.mean), (spread(theirs), spread(law))):
         assert theirs_.dtype == ours_.dtype
