@@ -23,7 +23,7 @@ def test_each_option_goes_where_it_belongs():
     assert more.design.depths == (1,)
 
 
-@pytest.mark.parametrize("settings", [TINY, *(preset(name) for name in PRESETS)])
+@pytest.mark.parametrize("settings", [TINY] + [preset(name) for name in PRESETS])
 def test_what_a_run_stores_reads_back(settings):
     assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings
 

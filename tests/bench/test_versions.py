@@ -24,8 +24,8 @@ def problems(*names):
 
 @pytest.mark.rounding
 def test_no_number_changed_without_a_new_version():
-    found = problems(*guard.NAMES)
-    assert not found, "\n".join(found)
+    lines = problems(*guard.NAMES)
+    assert not lines, "\n".join(lines)
 
 
 def test_every_rule_and_metric_is_guarded():

@@ -85,17 +85,17 @@ def server(tmp_path):
     """A server on this machine: (folder that it serves, its address, paths that were asked for)."""
     folder = tmp_path / "served"
     folder.mkdir()
-    asked = []
+    requests = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *args):
-            asked.append(self.path)
+            requests.append(self.path)
 
     handler = functools.partial(Handler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
-        yield folder, f"http://127.0.0.1:{running.server_port}/", asked
+        yield folder, f"http://127.0.0.1:{running.server_port}/", requests
         running.shutdown()
         thread.join()
 
@@ -253,13 +253,13 @@ def test_a_damaged_local_file_is_refused(local, cifar, kind):
 
 
 def test_download_once(cache, cifar, server, capsys):
-    folder, address, asked = server
+    folder, address, requests = server
     put(folder, "cifar.tar.gz", ARCHIVE)
     cifar = served(cifar, address)
     first = cifar.load()
     assert first.parts == tuple(BATCHES)
     assert torch.equal(cifar.load().kept, first.kept)
-    assert asked == ["/cifar.tar.gz"]
+    assert requests == ["/cifar.tar.gz"]
     assert (cache / "cifar10/cifar-10-python.tar.gz").read_bytes() == ARCHIVE
     output = capsys.readouterr()
     assert output.out == ""

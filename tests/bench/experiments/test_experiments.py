@@ -56,17 +56,18 @@ def test_the_shards_of_a_run_are_all_of_it(tmp_path):
     nets = nets_of(make_plan(TINY))
     whole = plan_of(experiments, SETTINGS, nets)
     executor = Measured()
-    for part in (1, 2, 3):
+    folders = [tmp_path / "1", tmp_path / "2", tmp_path / "3"]
+    for part, folder in enumerate(folders, 1):
         request = Request(experiments, SETTINGS, nets, shard=(part, 3))
-        run(tmp_path / str(part), request, 1, lambda *_: executor, Screen(quiet=True))
+        run(folder, request, 1, lambda *_: executor, Screen(quiet=True))
     assert sorted(executor.titles) == sorted(group.title for group in whole.groups.values())
-    stored = read(*(tmp_path / str(part) for part in (1, 2, 3)))
+    stored = read(*folders)
     assert len(stored.runs) == 3
-    plans = [read_plan(one).astype(dict.fromkeys(CELL, object)) for one in stored.runs.values()]
+    plans = [read_plan(stored_run).astype(dict.fromkeys(CELL, object)) for stored_run in stored.runs.values()]
     names = ["experiment", "group", *CELL]
-    asked = [set(plan[names].itertuples(index=False, name=None)) for plan in plans]
-    assert sum(map(len, asked)) == len(whole.rows)
-    assert set.union(*asked) == set(whole.rows[names].itertuples(index=False, name=None))
+    shards = [set(plan[names].itertuples(index=False, name=None)) for plan in plans]
+    assert sum(map(len, shards)) == len(whole.rows)
+    assert set.union(*shards) == set(whole.rows[names].itertuples(index=False, name=None))
     groups = [set(plan["group"]) for plan in plans]
     assert sum(map(len, groups)) == len(set.union(*groups)) == len(whole.groups)
 
@@ -83,7 +84,9 @@ def test_one_without_its_data_is_left_out_where_there_is_other_work():
 
 def test_a_net_that_does_not_fit_its_data_set_is_refused_before_it_is_trained():
     other = dataclasses.replace(experiment("iris-std"), architectures=(Architecture(1, inputs=6, outputs=2),))
-    with pytest.raises(UserError, match=r"takes 6 columns and tells 2 classes apart, .* 'iris' has 4 and 3"):
+    with pytest.raises(
+        UserError, match=r"takes 6 columns and distinguishes 2 classes, .* 'iris' has 4 and 3"
+    ):
         other.check(preset("quick"))
     narrow = dataclasses.replace(experiment("iris-std"), architectures=(Architecture(1, width=20),))
     assert [kind.width for kind, _ in narrow.kinds(preset("quick"))] == [20]

@@ -111,9 +111,9 @@ def test_it_keeps_its_sampling_next_to_other_experiments():
     alone = {(group.net.digest, group.noise, group.sigma): group for group in groups("sdp")}
     plan = plan_of(chosen(["iris-tv", "iris-tv-activations", NAME]), settings, [net])
     of_set = plan.rows[plan.rows["experiment"] == NAME]
-    own = [plan.groups[name] for name in of_set["group"].unique()]
-    assert len(own) == len(alone)
-    for group in own:
+    groups_of_set = [plan.groups[name] for name in of_set["group"].unique()]
+    assert len(groups_of_set) == len(alone)
+    for group in groups_of_set:
         frozen = alone[group.net.digest, group.noise, group.sigma]
         assert group.settings.sampling == frozen.settings.sampling
         assert group.locations.equal(frozen.locations)

@@ -79,7 +79,7 @@ def test_resnet_has_torchvisions_names():
 
 
 ARCHITECTURES = (*experiment("vision").classifiers, *experiment("sequence").classifiers)
-NAMES = [each.label for each in ARCHITECTURES]
+NAMES = [architecture.label for architecture in ARCHITECTURES]
 ROWS = slice(0, 500)
 
 

@@ -93,9 +93,9 @@ def test_what_does_not_belong_to_the_reader_stays_in_its_place(path):
 
 def test_a_cache_that_cannot_be_written_is_told_before_the_first_step(path):
     path.parent.write_text("")
-    with pytest.raises(RunFailedError, match=r"cannot write .*set SDP_BENCH_CACHE") as told:
+    with pytest.raises(RunFailedError, match=r"cannot write .*set SDP_BENCH_CACHE") as raised:
         training.trained(path, Counting, lambda _: 1 / 0)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     with pytest.raises(RunFailedError, match="set SDP_BENCH_CACHE"):
         storage.check_writable(path)
 

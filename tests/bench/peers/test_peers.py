@@ -1,4 +1,5 @@
 import itertools
+import operator
 import tomllib
 from dataclasses import dataclass
 from importlib import metadata
@@ -84,7 +85,7 @@ IMAGES = nn.Sequential(
 def assert_close(rule, ours, network, x, tolerance):
     with torch.no_grad():
         theirs, law = sr.propagate(network, x, rule), sr.propagate(network, x, ours)
-    spread = (lambda each: each.covariance) if isinstance(law, sr.Gaussian) else (lambda each: each.variance)
+    spread = operator.attrgetter("covariance" if isinstance(law, sr.Gaussian) else "variance")
     assert type(theirs) is type(law)
     for theirs_, ours_ in ((theirs.mean, law.mean), (spread(theirs), spread(law))):
         assert theirs_.dtype == ours_.dtype
@@ -145,7 +146,7 @@ def test_a_group_without_an_installed_package_is_refused_in_one_line():
 
 def test_the_extra_has_the_versions_that_the_adapters_were_written_for():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    tested = {f"{each.package}=={each.tested}" for each in PEERS.values()}
+    tested = {f"{peer.package}=={peer.tested}" for peer in PEERS.values()}
     assert set(extra["peers"]) == tested
 
 

@@ -213,8 +213,8 @@ class Own:
         return sr.DiagonalGaussian(law.mean, law.variance)
 """
     )
-    found = [find(address) for address in (f"{tmp_path}/marginal.py:Own", f"{file}:Plain")]
-    assert [traits_of(plugin.name, found).marginal for plugin in found] == [True, False]
+    plugins = [find(address) for address in (f"{tmp_path}/marginal.py:Own", f"{file}:Plain")]
+    assert [traits_of(plugin.name, plugins).marginal for plugin in plugins] == [True, False]
 
 
 def test_the_first_call_of_a_rule_is_not_its_time(net, x):
@@ -233,9 +233,9 @@ def test_the_first_call_of_a_rule_is_not_its_time(net, x):
 
 
 def outside_settings(file, *rules):
-    given = ["sdp"] + [f"{file}:{rule}" for rule in rules]
-    found = preset("quick", {"rules": given})
-    return TINY.but(rules=found.rules, plugins=found.plugins)
+    specs = ["sdp"] + [f"{file}:{rule}" for rule in rules]
+    settings = preset("quick", {"rules": tuple(specs)})
+    return TINY.but(rules=settings.rules, plugins=settings.plugins)
 
 
 def test_workers_run_it_without_the_file(file, tmp_path):

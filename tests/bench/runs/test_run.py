@@ -76,8 +76,8 @@ def test_numbers_do_not_depend_on_order_company_or_process(tiny_results, tmp_pat
     backwards = numbers(run_all(tmp_path / "b", plan, groups=[*plan.groups][::-1]))
     pd.testing.assert_frame_equal(whole, backwards, check_exact=True)
     with LocalProcesses(2, 1) as executor:
-        apart = numbers(run_all(tmp_path / "c", plan, executor=executor))
-    pd.testing.assert_frame_equal(apart, whole, check_exact=True)
+        in_processes = numbers(run_all(tmp_path / "c", plan, executor=executor))
+    pd.testing.assert_frame_equal(in_processes, whole, check_exact=True)
     alone = make_plan(TINY.but(rules=("monte_carlo:samples=10",)), ("iris-tv",))
     part = numbers(run_all(tmp_path / "d", alone))
     same = whole[(whole.experiment == "iris-tv") & (whole.rule == "monte_carlo:samples=10")]
@@ -128,11 +128,11 @@ def test_a_number_that_cannot_be_is_a_failure_of_its_metric(plan):
                 yield {**outcome, "component": "0", "value": 0.5, "status": MEASURED, "reason": ""}
             yield {**outcomes[1], "component": "1", "value": 1.5, "status": MEASURED, "reason": ""}
 
-    found = run.run_group(Wrong(), rows)
-    good = found[found["status"] == MEASURED]
+    measured = run.run_group(Wrong(), rows)
+    good = measured[measured["status"] == MEASURED]
     assert set(good["metric_spec"]) == {w1["metric_spec"].item()}
     assert set(good["value"]) == {0.5}
-    wrong = found[found["status"] == FAILED]
+    wrong = measured[measured["status"] == FAILED]
     assert set(wrong["metric_spec"]) == {tv_class["metric_spec"].item()}
     assert wrong["reason"].tolist() == ["value 1.5 of tv_class, which cannot be"]
     assert wrong[["value", "component"]].isna().all(axis=None)
@@ -218,8 +218,8 @@ def test_a_failing_rule_is_recorded_and_the_others_go_on(tmp_path, plan, monkeyp
     assert set(failed["rule"]) == {"sdp"}
     assert set(failed["reason"]) == {"RuntimeError: two lines"}
     assert not failed.duplicated(CELL).any()
-    asked = plan.rows[plan.rows["rule"] == "sdp"].drop_duplicates(CELL)
-    assert set(failed[CELL].itertuples(index=False)) == set(asked[CELL].itertuples(index=False))
+    requested = plan.rows[plan.rows["rule"] == "sdp"].drop_duplicates(CELL)
+    assert set(failed[CELL].itertuples(index=False)) == set(requested[CELL].itertuples(index=False))
     assert set(pd.concat(left(plan, path).values())["rule"]) == {"sdp"}
     assert set(run_all(path, plan).rule) == set(TINY.rules)  # retried
     assert set(statuses(path)["status"]) == {MEASURED}
@@ -257,10 +257,10 @@ def test_a_net_that_returns_nan_fails_all_its_rows():
     name, group = next(iter(plan.groups.items()))
     group.net.state["2.weight"][0, 0] = float("nan")
     rows = plan.rows[plan.rows["group"] == name]
-    found = run.run_group(group, rows)
-    assert set(found["status"]) == {FAILED}
-    assert len(found) == len(rows.drop_duplicates(CELL))
-    assert found["reason"].str.contains("finite|NaN").any()
+    measured = run.run_group(group, rows)
+    assert set(measured["status"]) == {FAILED}
+    assert len(measured) == len(rows.drop_duplicates(CELL))
+    assert measured["reason"].str.contains("finite|NaN").any()
 
 
 def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
@@ -274,14 +274,14 @@ def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
         run_all(tmp_path / "r", plan, executor=executor)
     rows = statuses(tmp_path / "r")
     failed = rows[rows["status"] == FAILED]
-    asked = plan.rows[plan.rows["group"] == second].drop_duplicates(CELL)
-    assert set(failed[CELL].itertuples(index=False)) == set(asked[CELL].itertuples(index=False))
+    requested = plan.rows[plan.rows["group"] == second].drop_duplicates(CELL)
+    assert set(failed[CELL].itertuples(index=False)) == set(requested[CELL].itertuples(index=False))
     assert failed["reason"].str.contains("worker process died").all()
     assert set(rows["status"]) == {MEASURED, FAILED}
     stored = read(tmp_path / "r")
     lines = failures(stored, [stored.run()])
     assert lines["metric"].isna().all()
-    assert len(lines) == len(asked.drop_duplicates(["unit", "rule"]))
+    assert len(lines) == len(requested.drop_duplicates(["unit", "rule"]))
     assert [*left(plan, tmp_path / "r")] == [second]
 
 
@@ -310,9 +310,9 @@ def test_replays_are_identical(tiny_results):
 def test_rules_on_one_oracle_share_their_normals(plan):
     group = next(iter(plan.groups.values()))
     oracle = Oracle(group.net.build(), group.law[0], group.keys[0], TINY.sampling)
-    zero, one = torch.zeros(1, 3).double(), torch.eye(3).double()[None]
-    a = Prediction(sdp_ref.Gaussian(zero, one), oracle).samples
-    b = Prediction(sdp_ref.Gaussian(zero + 1, one), oracle).samples
+    zero, identity = torch.zeros(1, 3).double(), torch.eye(3).double()[None]
+    a = Prediction(sdp_ref.Gaussian(zero, identity), oracle).samples
+    b = Prediction(sdp_ref.Gaussian(zero + 1, identity), oracle).samples
     assert torch.allclose(b - a, torch.ones(()).double(), rtol=1e-12)
 
 
@@ -383,10 +383,10 @@ def by_run(folder):
     """Return pairs of status and rule of the stored measurements, by the position of their run."""
     rows = [pd.read_parquet(path) for path in (folder / "measured").iterdir()]
     rows = pd.concat([part.astype(object) for part in rows])
-    found = {name: set() for name in sorted(read(folder).runs)}
+    cells = {name: set() for name in sorted(read(folder).runs)}
     for name, status, rule in rows[["run", "status", "rule"]].itertuples(index=False):
-        found[name].add((status, rule))
-    return [*found.values()]
+        cells[name].add((status, rule))
+    return [*cells.values()]
 
 
 def refused(*_args, **_kwargs):
@@ -528,8 +528,8 @@ def test_shards_are_runs_and_joining_them_is_copying_files(tmp_path):
     together = joined(stored, [*stored.runs.values()])
     pd.testing.assert_frame_equal(numbers(together), numbers(frame_of(tmp_path / "whole")), check_exact=True)
     assert not left(make_plan(settings, names), tmp_path / "joined")
-    apart = [set(read_plan(one, CELL).itertuples(index=False)) for one in stored.runs.values()]
-    assert sum(map(len, apart)) == len(set.union(*apart))
+    shards = [set(read_plan(stored_run, CELL).itertuples(index=False)) for stored_run in stored.runs.values()]
+    assert sum(map(len, shards)) == len(set.union(*shards))
 
 
 def test_two_runs_at_once_share_a_folder(tmp_path):
@@ -543,8 +543,8 @@ def test_two_runs_at_once_share_a_folder(tmp_path):
     assert set(stored.runs) == names
     assert len(names) == 2
     assert stored.notes == []
-    assert all(one.finished for one in stored.runs.values())
+    assert all(stored_run.finished for stored_run in stored.runs.values())
     assert not stored.measurements.duplicated([*CELL, "component"]).any()
     expected = numbers(frame_of(tmp_path / "whole"))
-    for one in stored.runs.values():
-        pd.testing.assert_frame_equal(numbers(joined(stored, [one])), expected, check_exact=True)
+    for stored_run in stored.runs.values():
+        pd.testing.assert_frame_equal(numbers(joined(stored, [stored_run])), expected, check_exact=True)

@@ -10,7 +10,7 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.runtime import propagation, table
-from sdp_bench.bench.runtime.timing import REGULAR, ImageNet, Mlp, Ratio, by_turns, sized
+from sdp_bench.bench.runtime.timing import REGULAR, ImageNet, Mlp, TimeRatio, by_turns, sized
 from sdp_bench.bench.runtime.workloads import RULES, Workload, build
 
 
@@ -45,13 +45,13 @@ def test_works_take_turns_and_each_round_is_kept():
 def test_a_ratio_is_the_median_of_the_ratios_of_one_round():
     """It is not the ratio of medians, which a slow spell in one round would shift."""
     slow_spell = [1, 1, 50, 50, 1]
-    assert Ratio.of([2 * s for s in slow_spell], slow_spell) == Ratio(2, 2, 2)
-    assert Ratio.of([1, 2, 3, 4, 5], [1, 1, 1, 1, 1]) == Ratio(3, 2, 4)
-    assert Ratio.of([3], [2]) == Ratio(1.5, 1.5, 1.5)
+    assert TimeRatio.of([2 * s for s in slow_spell], slow_spell) == TimeRatio(2, 2, 2)
+    assert TimeRatio.of([1, 2, 3, 4, 5], [1, 1, 1, 1, 1]) == TimeRatio(3, 2, 4)
+    assert TimeRatio.of([3], [2]) == TimeRatio(1.5, 1.5, 1.5)
     with pytest.raises(ValueError, match="at least one round"):
-        Ratio.of([], [])
+        TimeRatio.of([], [])
     with pytest.raises(ValueError, match="shorter"):
-        Ratio.of([1, 2], [1])
+        TimeRatio.of([1, 2], [1])
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_a_ratio_is_the_median_of_the_ratios_of_one_round():
 )
 def test_nets_by_name(name, shape, outputs, parameters):
     state = torch.random.get_rng_state()
-    net, found = build(name)
+    net, actual_shape = build(name)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert found == shape
+    assert actual_shape == shape
     assert net(torch.zeros(1, *shape)).shape == (1, outputs)
     assert sum(p.numel() for p in net.parameters()) == parameters
 

@@ -14,11 +14,11 @@ from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
 from sdp_bench.bench.studies.uci import METHODS, READINGS, stacked
 from sdp_bench.bench.studies.uci import group as work
 from sdp_bench.bench.studies.uci.group import splits
-from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Problem, Setting
+from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Hyperparameters, Problem
 from tests.bench.conftest import left, made_up_tables, run_all, statuses
 
 SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
-GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
+GRID = (Hyperparameters(1e-2, 0.0), Hyperparameters(1e-3, 1e-2))
 
 
 @pytest.fixture(autouse=True)
@@ -91,8 +91,8 @@ def test_measurements_before_a_failure_are_kept(monkeypatch):
         return 1 / 0 if method == "monte_carlo:samples=1000" else evaluate(method, *arguments)
 
     monkeypatch.setattr(work, "evaluate", failing)
-    found = run.run_group(group, plan.rows[plan.rows["group"] == name])
-    rules = found.groupby("status")["rule"].agg(set)
+    measured = run.run_group(group, plan.rows[plan.rows["group"] == name])
+    rules = measured.groupby("status")["rule"].agg(set)
     assert rules[MEASURED] >= {"monte_carlo:samples=10", "monte_carlo:samples=100"}
     assert "monte_carlo:samples=1000" in rules[FAILED]
     assert not rules[FAILED] & rules[MEASURED]

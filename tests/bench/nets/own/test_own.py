@@ -358,10 +358,10 @@ def test_equal_inputs_are_merged_only_under_equal_noise(file, tmp_path):
     scales = np.array([[0.1] * 5, [0.2] * 5, [0.4] * 5, [0.1] * 5])
     plan, _ = own_plan(file, inputs, "build")
     (plain,) = plan.groups.values()
-    assert sorted(one.row for one in plain.inputs) == [0, 1]
+    assert sorted(item.row for item in plain.inputs) == [0, 1]
     plan, _ = own_plan(file, inputs, "build", (2.0,), noise=noise_of("scales:s.npy", scales))
     (group,) = plan.groups.values()
-    rows = [one.row for one in group.inputs]
+    rows = [item.row for item in group.inputs]
     assert sorted(rows) == [0, 1, 2]
     assert group.locations.tolist() == [EQUAL_INPUTS[row] for row in rows]
     variances = torch.tensor([0.04, 0.16, 0.64])
