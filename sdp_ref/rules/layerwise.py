@@ -169,7 +169,7 @@ class LayerwiseRule(Rule):
                     for i in unneeded:
                         del values[i]
             except (NoFormulaError, UnsupportedError):  # of an operation: `number` is that of its step
-                with self.taking(steps[number - 1].path, number):
+                with self.step_errors(steps[number - 1].path, number):
                     raise
             return noted(self.finish(values[len(steps)], x), notes)
 
@@ -195,7 +195,7 @@ class LayerwiseRule(Rule):
         return type(self).linearise is not LayerwiseRule.linearise
 
     @contextmanager
-    def taking(self, path: str, *numbers: int) -> Iterator[None]:
+    def step_errors(self, path: str, *numbers: int) -> Iterator[None]:
         """Context for the steps with these numbers, which completes errors by the path and the rule's name.
 
         With a fallback, the error of steps that it may linearise is raised as a _LinearisableError. A
@@ -219,7 +219,7 @@ class LayerwiseRule(Rule):
 
     def _operation(self, step: trace.Step, number: int, linear: bool) -> Any:
         module, kind = step.module, type_before_parametrizations(step.module)
-        with self.taking(step.path, number):
+        with self.step_errors(step.path, number):
             if isinstance(module, nn.modules.dropout._DropoutNd) and module.training:
                 raise NoLinearPartError(f"{kind.__name__} in training mode (call net.eval())")
             if isinstance(module, Unknown) and module.function is None:
