@@ -334,13 +334,16 @@ class AveragePool(Pool):
         if not isinstance(m, nn.AvgPool1d):
             pool = F.avg_pool2d if isinstance(m, nn.AvgPool2d) else F.avg_pool3d
             return pool(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
-        size, stride, padding = (
-            v[0] if isinstance(v, tuple) else v for v in (m.kernel_size, m.stride, m.padding)
-        )
+        size, stride, padding = _number(m.kernel_size), _number(m.stride), _number(m.padding)
         summed = F.avg_pool2d(
             x.unsqueeze(-2), (1, size), (1, stride), (0, padding), m.ceil_mode, True, divisor_override=1
         )
         return summed.squeeze(-2)
+
+
+def _number(option: Any) -> int:
+    """An option of a one-dimensional op, which may be given as a tuple of one number."""
+    return int(option[0] if isinstance(option, tuple) else option)
 
 
 class AdaptiveAveragePool(Pool):
