@@ -52,8 +52,12 @@ class Hardtanh(Straight):
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        below = (0.0,) if math.isfinite(self.min_val) else ()
-        return (*below, 1.0, *((0.0,) if math.isfinite(self.max_val) else ()))
+        slopes = [1.0]
+        if math.isfinite(self.min_val):
+            slopes.insert(0, 0.0)
+        if math.isfinite(self.max_val):
+            slopes.append(0.0)
+        return tuple(slopes)
 
     def function(self, x: Tensor) -> Tensor:
         return x.clamp(self.min_val, self.max_val)
@@ -173,8 +177,8 @@ class Threshold(Pieces):
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        place, before = float(self.threshold), float(self.value)
-        return () if place == before else ((place, 0.0, place - before),)
+        threshold, before = float(self.threshold), float(self.value)
+        return () if threshold == before else ((threshold, 0.0, threshold - before),)
 
     def from_flat(self, x: Tensor) -> Tensor:
         return torch.where(x > self.threshold, x - self.value, torch.zeros_like(x))

@@ -51,9 +51,9 @@ def check_labels(labels: object, location: Tensor) -> Tensor:
         raise ValueError("labels must be class indices (integers), got booleans")
     check_shape("labels", labels, (batch,))
     labels = labels.to(device=location.device, dtype=torch.int64)
-    outside = labels[(labels < 0) | (labels >= classes)]
-    if outside.numel():
-        raise ValueError(f"labels must lie in 0..{classes - 1} for {classes} classes, got {int(outside[0])}")
+    invalid = labels[(labels < 0) | (labels >= classes)]
+    if invalid.numel():
+        raise ValueError(f"labels must lie in 0..{classes - 1} for {classes} classes, got {int(invalid[0])}")
     return labels
 
 

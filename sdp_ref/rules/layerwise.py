@@ -307,7 +307,8 @@ def _with_fallback(prepared: Callable[[frozenset[int]], Callable[[Law], Law]]) -
 
 def inherited(rule: type[LayerwiseRule], table: str) -> ChainMap[type[nn.Module], Any]:
     """Return an empty table of a class, backed by the tables of its bases."""
-    return ChainMap({}, *(vars(base)[table].maps[0] for base in rule.__mro__[1:] if table in vars(base)))
+    tables = [vars(base)[table].maps[0] for base in rule.__mro__[1:] if table in vars(base)]
+    return ChainMap({}, *tables)
 
 
 def described(module: nn.Module) -> str:
@@ -363,5 +364,5 @@ def _identity(_rule: LayerwiseRule, _module: nn.Module, law: Law) -> Law:
 def _flatten(_rule: LayerwiseRule, module: nn.Flatten, law: Law) -> Law:
     if isinstance(law, Gaussian):
         return unchecked(Gaussian, module(law.mean), law.covariance)
-    parts = (getattr(law, f.name) for f in fields(law))
-    return unchecked(type(law), *(module(v) if isinstance(v, Tensor) else v for v in parts))
+    values = [getattr(law, f.name) for f in fields(law)]
+    return unchecked(type(law), *[module(v) if isinstance(v, Tensor) else v for v in values])

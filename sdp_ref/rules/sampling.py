@@ -33,7 +33,7 @@ def as_integer(value: object) -> int | None:
 
 def checked_seeds(rule: str, seed: object) -> int | tuple[int, ...]:
     given = seed if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed]
-    seeds = tuple(each for each in map(as_integer, given) if each is not None and each >= 0)
+    seeds = tuple(seed for seed in map(as_integer, given) if seed is not None and seed >= 0)
     if len(seeds) < len(given):
         raise ValueError(f"{rule} needs a seed (or one a law) of at least 0, got {seed!r}")
     return seeds if given is seed else seeds[0]
@@ -222,10 +222,10 @@ def _korobov(samples: int, dimension: int) -> NDArray[np.int64]:
     for root in prime[np.unique(np.linspace(0, len(prime) - 1, _ROOTS).round().astype(np.int64))]:
         generator = np.empty(dimension, dtype=np.int64)
         error, power = np.ones(samples), 1
-        for place in range(dimension):
-            generator[place] = power
+        for component in range(dimension):
+            generator[component] = power
             x = steps * power % samples / samples
-            error *= 1 + weights[place] * 2 * math.pi**2 * (x * (x - 1) + 1 / 6)
+            error *= 1 + weights[component] * 2 * math.pi**2 * (x * (x - 1) + 1 / 6)
             power = power * int(root) % samples
         if error.mean() < least:
             best, least = generator, float(error.mean())
