@@ -52,6 +52,8 @@ class Sigmoid(Quadrature):
 
 @dataclass(frozen=True)
 class Tanh(Quadrature):
+    """tanh(x), elementwise."""
+
     name: ClassVar[str] = "tanh"
     label: ClassVar[str] = "tanh"
     rank: ClassVar[int] = 60

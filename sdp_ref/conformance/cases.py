@@ -67,6 +67,7 @@ separate checks test singular covariances.
 
 
 def tensor(values: object) -> Tensor:
+    """Float64 tensor of nested numbers or of an array, of the same shape."""
     return torch.as_tensor(np.asarray(values, dtype=np.float64))
 
 
@@ -198,6 +199,7 @@ def diagonal(n: int, seed: int, batch: int = 1) -> DiagonalGaussian:
 
 
 def singular(n: int, seed: int) -> Iterator[AnyGaussian]:
+    """Two laws of n inputs with a singular covariance: one input without noise, and rank 2."""
     x, rng = diagonal(n, seed), np.random.default_rng([seed, n, 2])
     yield DiagonalGaussian(x.mean, torch.cat([0 * x.variance[:, :1], x.variance[:, 1:]], 1))
     root = np.round(rng.uniform(0.2, 0.9, (1, n, 2)), 1)

@@ -23,6 +23,7 @@ from sdp_ref.laws import DiagonalGaussian, Law, Mixture
 
 
 def seed_globally(seed: int) -> None:
+    """Seed the global generators of torch, numpy and random."""
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002  the legacy global state is what a rule might read
     random.seed(seed)

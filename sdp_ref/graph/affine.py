@@ -133,6 +133,7 @@ class Rearrangement(Affine):
 
     @property
     def keeps_order(self) -> bool:
+        """Whether flattened components keep their order, so that covariances (B, n, n) do not change."""
         return isinstance(self.module, nn.Flatten | nn.Unflatten | nn.Identity | Reshape)
 
     def weight(self, x: Tensor) -> Tensor:
@@ -143,6 +144,8 @@ class Rearrangement(Affine):
 
 
 class ConstantPadding(Rearrangement):
+    """Padding of an event with a constant, which is the b of A x + b."""
+
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
         padding = self.module.padding
         if len(padding) == 2 * x.ndim and any(padding[-2:]):  # (1, -1) shifts examples and keeps their number
@@ -212,6 +215,8 @@ class Interpolation(Affine):
 
 
 class LinearMap(Affine):
+    """`nn.Linear`: W x + b for x (..., n) and W (m, n), in the dtype of x."""
+
     def value(self, x: Tensor) -> Tensor:
         return F.linear(x, cast(self.module.weight, x), cast(self.module.bias, x))
 

@@ -365,6 +365,7 @@ def _failed(checks: Sequence[Check]) -> Iterator[Callable[[], str]]:
 
 
 def finite(name: str, value: Tensor) -> Check:
+    """Check that a tensor of any shape has no NaN and no infinite entries, for :func:`require`."""
     sound = torch.isfinite(value.detach()).all()
     return sound, lambda: f"{name} must be finite, but has NaN or infinite entries"
 
@@ -407,6 +408,7 @@ def check_location(name: str, value: object) -> Tensor:
 
 
 def check_shape(name: str, value: Tensor, shape: Sequence[int]) -> None:
+    """Require a tensor of exactly this shape, without broadcasting."""
     if tuple(value.shape) != tuple(shape):
         raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(value.shape)}")
 

@@ -406,6 +406,7 @@ def as_any_gaussian(rule: str, x: Law) -> Gaussian | DiagonalGaussian:
 
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:
+    """Return `x` as a Gaussian with its mean (B, *event) and covariance (B, n, n); warn if it is not one."""
     x = as_any_gaussian(rule, x)
     return x if isinstance(x, Gaussian) else unchecked(Gaussian, x.mean, x.covariance)
 

@@ -310,7 +310,7 @@ class FullCovarianceRule(SizedRule):
 
 
 def fitting_batches(walked: Callable[[Law], Law]) -> Callable[[Law], Law]:
-    """Split batches until they fit, in halves, because the memory is only known at the largest step."""
+    """Split batches (B, *event) until they fit, in halves, since only the largest step shows the memory."""
 
     def propagate(x: Law) -> Law:
         try:

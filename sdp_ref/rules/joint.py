@@ -283,7 +283,7 @@ class LinearStep(JointStep, ABC):
 
     If `single`, each component of the output reads at most one component of each value. A subclass defines
     the mean and the linear part by :meth:`linearisation`. If it has a non-linear part, it adds the moments of
-    that to covariance matrices by :meth:`corrected_moments`, whose memory is :meth:`temporary_entries`. Rules
+    that to covariance matrices by :meth:`corrected_moments`, in a memory of :meth:`temporary_entries`. Rules
     with factors use :meth:`moment_corrections` instead; :meth:`omission` measures the covariances that these
     omit. :meth:`remainder_variances` may be overridden by a shortcut.
     """
@@ -489,7 +489,7 @@ def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
 
 
 def adjoint(rows: Rows, events: list[torch.Size], cotangents: Tensor) -> tuple[Tensor, ...]:
-    """Transpose of a linear map of several values, applied to rows (B, q, *out): rows (B, q, *event) each."""
+    """Transpose of a linear map of several values: from rows (B, q, *out) to rows (B, q, *event)."""
     batch, count = cotangents.shape[:2]
     with torch.enable_grad():
         inputs = [cotangents.new_zeros(batch, count, *event, requires_grad=True) for event in events]

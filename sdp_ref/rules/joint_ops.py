@@ -176,6 +176,7 @@ class MatrixProductStep(ProductStep):
 
 
 def product_step(module: nn.Module) -> ProductStep:
+    """Step of a product of two values: elementwise, or of matrices (*heads, i, j) and (*heads, j, k)."""
     return MatrixProductStep(module) if isinstance(module, MatrixProduct) else ProductStep(module)
 
 
@@ -311,8 +312,8 @@ class VectorNormStep(ModuleStep):
     def _moments(self, joint: Live, value: int) -> tuple[Tensor, Tensor, Tensor]:
         """For each length: mean, slope of the linear part of its square, and remaining variance.
 
-        For X ~ N(m, C), E[X^T X] = m^T m + tr C, and Var[X^T X] = 4 m^T C m + 2 tr C^2, of which the first
-        term is the linear part. The slope is the ratio of the standard deviations of length and square.
+        For X ~ N(m, C), E[X^T X] = m^T m + tr C, and Var[X^T X] = 4 m^T C m + 2 tr C^2; the first term is
+        that of the linear part. The slope is the ratio of the standard deviations of length and square.
         """
         centre, covariance = self._vectors(joint, value)
         square_mean = (centre.square() + covariance.diagonal(dim1=2, dim2=3)).sum(2)

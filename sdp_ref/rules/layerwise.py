@@ -102,7 +102,7 @@ class LayerwiseRule(Rule):
 
     @abstractmethod
     def start(self, x: Law) -> Law:
-        """Convert the law of the net's input to the one that is propagated."""
+        """Convert the law of the net's input, (B, *event), to the one that is propagated."""
 
     def finish(self, law: Law, x: Law) -> Law:
         """Convert the law of the last layer's output to the result."""

@@ -204,7 +204,7 @@ def _block(left: Tensor, right: Tensor, noise: Tensor) -> Tensor:
 
 
 def _product_in_parts(left: Tensor, right: Tensor, step: int) -> Tensor:
-    """Matrix product in float64, of which `step` columns of the left factor are converted at a time."""
+    """Matrix product in float64; `step` columns of the left factor are converted at a time."""
     products = []
     for columns, rows in zip(left.split(step, 1), right.split(step), strict=True):
         products.append(columns.double() @ rows.double())

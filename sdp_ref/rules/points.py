@@ -169,9 +169,9 @@ def _tensor(dimension: int, degree: int) -> tuple[Array, Array]:
 def _sparse(dimension: int, degree: int) -> tuple[Array, Array]:
     """Points (P, n) and weights (P,) of Smolyak's sum of tensor grids.
 
-    With L levels in n directions, it is the sum over grids of levels l_1, ..., l_n, each at least 1, whose
-    excess e = sum (l_i - 1) is from L - n to L - 1, with factors (-1)^(L - 1 - e) binomial(n - 1, L - 1 - e)
-    (Wasilkowski and Wozniakowski 1995).
+    With L levels in n directions, it is the sum over grids of levels l_1, ..., l_n, each at least 1. Their
+    excess e = sum (l_i - 1) is from L - n to L - 1, and the factor of a grid (-1)^(L - 1 - e) times the
+    binomial coefficient of n - 1 and L - 1 - e (Wasilkowski and Wozniakowski 1995).
     """
     level = (degree + 1) // 2
     # For each sum of levels, the number of grids times the points of the largest: a cheap upper bound.

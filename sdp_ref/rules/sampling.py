@@ -25,6 +25,7 @@ from sdp_ref.rules.rows import evaluates
 
 
 def as_integer(value: object) -> int | None:
+    """Return a whole number as an int, and None for anything else, booleans included."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -32,6 +33,10 @@ def as_integer(value: object) -> int | None:
 
 
 def checked_seeds(rule: str, seed: object) -> int | tuple[int, ...]:
+    """Return a seed, or a tuple with one for each law of a batch, as Python integers.
+
+    Negative numbers and other values raise a ValueError.
+    """
     given = seed if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed]
     seeds = tuple(seed for seed in map(as_integer, given) if seed is not None and seed >= 0)
     if len(seeds) < len(given):
@@ -40,6 +45,10 @@ def checked_seeds(rule: str, seed: object) -> int | tuple[int, ...]:
 
 
 def seeds_of_rows(rule: str, seed: int | Sequence[int], batch: int) -> Sequence[Any]:
+    """Seeds for the laws of a batch, (B,): the given ones, or pairs of a seed and the index of the law.
+
+    A number of seeds other than `batch` raises a ValueError.
+    """
     seeds: Sequence[Any] = [(seed, row) for row in range(batch)] if isinstance(seed, int) else seed
     if len(seeds) != batch:
         raise ValueError(f"{rule} has {len(seeds)} seeds for a batch of {batch}")

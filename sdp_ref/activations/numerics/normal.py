@@ -36,6 +36,7 @@ Factor = Callable[[Tensor, Tensor], Tensor]
 
 
 def pdf(h: Tensor) -> Tensor:
+    """Density of the standard normal law, elementwise."""
     return torch.exp(-0.5 * h * h) * (1 / math.sqrt(2 * math.pi))
 
 

@@ -31,6 +31,8 @@ from sdp_ref.laws.gaussian import AnyGaussian
 
 
 def dtype(subject: Subject, seed: int) -> Iterator[Case]:
+    """Mean (B, m) and covariance (B, m, m) have the dtype of the input."""
+
     def judge(net: nn.Module, x: Law) -> Verdict:
         got = subject.predict(net, x)
         for name, value in (("mean", got.mean), ("covariance", got.covariance)):
@@ -66,6 +68,7 @@ _ASYMMETRY = 1e-10
 
 @over_generic_cases
 def symmetry(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
+    """Covariances (B, m, m) are symmetric, to 1e-10 of the product of standard deviations."""
     got = subject.predict(net, x).detached()
     if not got.full:
         raise NotApplicable("a marginal result has no off-diagonal entries")
@@ -152,6 +155,7 @@ def far_tails(subject: Subject, _seed: int) -> Iterator[Case]:
 
 
 def perfect_correlation(subject: Subject, _seed: int) -> Iterator[Case]:
+    """Finite for two units with correlation 1 or -1, at equal, opposite and different means."""
     judge = _finite(subject)
     means = ((0.0, 0.0), (0.7, 0.7), (0.7, -0.7), (0.7, 0.2), (-2.0, 1.0))
     grid = list(itertools.product(means, (1.0, -1.0), (1.0, 2.0)))
@@ -183,6 +187,7 @@ def deficient_rank(subject: Subject, _seed: int) -> Iterator[Case]:
 
 @over_generic_cases
 def inputs_kept(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
+    """The tensors of the input law keep values, shapes, gradients and identity."""
     tensors = {f.name: v for f in fields(x) if isinstance(v := getattr(x, f.name), Tensor)}
     before = {name: (v.clone(), v.requires_grad, v.shape) for name, v in tensors.items()}
     subject.predict(net, x)

@@ -133,6 +133,7 @@ def _same(first: Prediction, second: Prediction) -> Verdict:
 
 @over_generic_cases
 def determinism(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
+    """Two predictions for the same net and law are equal."""
     first = subject.predict(net, x).detached()
     second = subject.predict(net, x).detached()
     return _same(first, second)
@@ -160,6 +161,8 @@ def prepare(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
 
 
 def threads(subject: Subject, seed: int) -> Iterator[Case]:
+    """One thread and two give the same result, up to rounding."""
+
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         before = torch.get_num_threads()
         results = []
@@ -179,18 +182,20 @@ def threads(subject: Subject, seed: int) -> Iterator[Case]:
 
 @over_generic_cases
 def global_generators(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
+    """A prediction neither reads nor moves the global generators of torch, numpy and random."""
+
     def result() -> Prediction:
         return as_prediction(subject.rule.propagate(net, x), x).detached()
 
     seed_globally(1)
     before = generators()
-    one = result()
+    first = result()
     if generators() != before:
         sources = ("torch", "numpy", "random")
         moved = [s for s, a, b in zip(sources, before, generators(), strict=True) if a != b]
         return Verdict(False, f"it moved the global generator of {' and '.join(moved)}", {}, 1.0)
     seed_globally(1)
-    if not _same(one, result()).passed:
+    if not _same(first, result()).passed:
         raise NotApplicable("it does not repeat itself under one global seed (see determinism)")
     seed_globally(2)
-    return _same(one, result())
+    return _same(first, result())

@@ -44,6 +44,7 @@ def joint_moments(subject: Subject, _seed: int) -> Iterator[Case]:
 
 
 def marginal_moments(subject: Subject, _seed: int) -> Iterator[Case]:
+    """Linear and activation: mean and variance of one unit, shape (B, 1)."""
     require(subject, "marginal moments")
 
     for name in reference.known(subject.activations):
@@ -117,7 +118,7 @@ def _tolerances(
 ) -> compare.Expected:
     """Expected moments with tolerances; `std` are those of the inputs of the units.
 
-    `spread` are the variances of the products whose means are the covariances, for standard errors.
+    A covariance is the mean of a product; `spread` are the variances of these products, for standard errors.
     """
     stated = stated_tolerance(subject)
     std_products = std.unsqueeze(-1) * std.unsqueeze(-2)

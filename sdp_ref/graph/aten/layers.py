@@ -27,6 +27,7 @@ from sdp_ref.graph.replay import Value
 
 @by_name
 def linear(call: Call, x: Value, *, weight: Any, bias: Any) -> Value:
+    """``aten.linear`` for values (..., n) and a weight (m, n)."""
     fixed(weight, bias)
     last(x, 1, "a linear map")
     if weight.ndim != 2:

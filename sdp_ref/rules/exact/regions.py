@@ -47,7 +47,7 @@ class Cell:
 
     @classmethod
     def box(cls, n: int, half: float) -> Cell:
-        """The cube of points whose n coordinates are at most `half` in absolute value."""
+        """The cube from -`half` to `half` in each of n dimensions."""
         high = np.array(list(itertools.product((False, True), repeat=n)), dtype=bool).reshape(2**n, n)
         normals = np.concatenate([np.eye(n), -np.eye(n)])
         planes = np.concatenate([normals, np.full((2 * n, 1), -half)], 1)
