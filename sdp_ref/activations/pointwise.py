@@ -94,7 +94,7 @@ class Quadrature(Activation):
 
 
 @dataclass(frozen=True)
-class Pieces(Quadrature):
+class PiecewiseLinear(Quadrature):
     """A piecewise linear function, which may jump between pieces."""
 
     bends: ClassVar[tuple[float, ...]] = ()
@@ -113,7 +113,7 @@ class Pieces(Quadrature):
 
 
 @dataclass(frozen=True)
-class Straight(Pieces):
+class Straight(PiecewiseLinear):
     """A continuous piecewise linear function; covariances are sums of those of ramps, exact to 1e-11."""
 
     layer_seconds: ClassVar[float] = 0.015

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sdp_ref.activations.base import module_of
 from sdp_ref.activations.numerics.quadrature import Jump
-from sdp_ref.activations.pointwise import Pieces, Straight
+from sdp_ref.activations.pointwise import PiecewiseLinear, Straight
 from sdp_ref.errors import NoFormulaError
 
 
@@ -110,7 +110,7 @@ def _are_numbers(*values: object) -> bool:
 
 
 @dataclass(frozen=True)
-class _Shrink(Pieces):
+class _Shrink(PiecewiseLinear):
     """A function that is 0 within lambd >= 0 of 0 and has slope 1 beyond."""
 
     kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
@@ -153,7 +153,7 @@ class Hardshrink(_Shrink):
 
 
 @dataclass(frozen=True)
-class Threshold(Pieces):
+class Threshold(PiecewiseLinear):
     """x above a threshold, and a constant up to it."""
 
     name: ClassVar[str] = "threshold"

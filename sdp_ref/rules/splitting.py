@@ -82,7 +82,7 @@ class Frame:
 
         return values
 
-    def pieces(self, pieces: Pieces) -> Law:
+    def pieces(self, pieces: SplitPieces) -> Law:
         """Laws of the pieces: batch B K, row b K + j is piece j of law b."""
         law, event = self.law, self.law.event_shape
         dtype, device = law.location.dtype, law.location.device
@@ -155,7 +155,7 @@ Evaluate = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SplitPieces:
     """Pieces of a batch of standard laws in r directions, and how the net bends along the axes of each.
 
     Rows are padded with pieces of weight 0. The columns of `axes` (B, K, r, r) are the images of the standard
@@ -170,11 +170,11 @@ class Pieces:
     slopes: Array
     bends: Array
 
-    def __getitem__(self, index: NDArray[np.intp]) -> Pieces:
+    def __getitem__(self, index: NDArray[np.intp]) -> SplitPieces:
         """Select pieces of each row by index, shape (B, k)."""
         rows = np.arange(len(index))[:, None]
         selected = {f.name: getattr(self, f.name)[rows, index] for f in fields(self)}
-        return Pieces(**selected)
+        return SplitPieces(**selected)
 
     @property
     def scatter(self) -> Array:
@@ -182,14 +182,16 @@ class Pieces:
         return _scatter(self.slopes) + _scatter(self.bends)
 
 
-def _joined(parts: Sequence[Pieces]) -> Pieces:
+def _joined(parts: Sequence[SplitPieces]) -> SplitPieces:
     joined_fields = {}
-    for f in fields(Pieces):
+    for f in fields(SplitPieces):
         joined_fields[f.name] = np.concatenate([getattr(part, f.name) for part in parts], 1)
-    return Pieces(**joined_fields)
+    return SplitPieces(**joined_fields)
 
 
-def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, *, turning: bool, rounding: float) -> Pieces:
+def grown(
+    evaluate: Evaluate, shape: tuple[int, int], k: int, *, turning: bool, rounding: float
+) -> SplitPieces:
     """Split standard laws, `shape` (B, r), into at most `k` pieces.
 
     Every round splits the half of the pieces with the higher scores, each along the axis where the net bends
@@ -217,13 +219,13 @@ def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, *, turning: bool, 
         weights, centres, axes = _parts(pieces[first], axis[rows, first], divided, scheme)
         if splits == room:  # the last pieces are not split, so no differences are needed
             zeros = np.zeros((batch, splits * parts_per_split, *pieces.slopes.shape[2:]))
-            parts = Pieces(weights, centres, axes, value=zeros[:, :, 0], slopes=zeros, bends=zeros)
+            parts = SplitPieces(weights, centres, axes, value=zeros[:, :, 0], slopes=zeros, bends=zeros)
         else:
             parts = _measured(evaluate, weights, centres, axes, turn)
         pieces = _joined([pieces[rest], parts])
 
 
-def _urgency(pieces: Pieces, least_score: float, noise: float) -> tuple[Array, NDArray[np.intp]]:
+def _urgency(pieces: SplitPieces, least_score: float, noise: float) -> tuple[Array, NDArray[np.intp]]:
     """How urgent a split of each piece is, 0 if its score is too low, and along which axis, (B, K).
 
     The error of a piece grows with its score and is bounded, hence score / (1 + score); its effect is at most
@@ -235,11 +237,11 @@ def _urgency(pieces: Pieces, least_score: float, noise: float) -> tuple[Array, N
 
 
 def _parts(
-    pieces: Pieces, axis: NDArray[np.intp], divided: NDArray[np.bool_], scheme: _Scheme
+    pieces: SplitPieces, axis: NDArray[np.intp], divided: NDArray[np.bool_], scheme: _Scheme
 ) -> tuple[Array, Array, Array]:
     """Weights, centres and axes of the parts of pieces, each split along its axis.
 
-    Shapes are those of :class:`Pieces`. Pieces that are not `divided` are their own first part.
+    Shapes are those of :class:`SplitPieces`. Pieces that are not `divided` are their own first part.
     """
     batch, count, r = pieces.centres.shape
     parts = len(scheme.weights)
@@ -296,13 +298,15 @@ class _Turn:
         return axes @ (turns * np.where(grows, 1.0, -1.0)[:, :, None])
 
 
-def _measured(evaluate: Evaluate, weights: Array, centres: Array, axes: Array, turn: _Turn | None) -> Pieces:
+def _measured(
+    evaluate: Evaluate, weights: Array, centres: Array, axes: Array, turn: _Turn | None
+) -> SplitPieces:
     """Pieces with the values and differences of the net."""
     value, slopes, bends = _differences(evaluate, centres, axes)
     if turn is not None and axes.shape[-1] > 1:
         axes = turn(axes, slopes, bends)
         value, slopes, bends = _differences(evaluate, centres, axes)
-    return Pieces(weights, centres, axes, value, slopes, bends)
+    return SplitPieces(weights, centres, axes, value, slopes, bends)
 
 
 def _differences(evaluate: Evaluate, centres: Array, axes: Array) -> tuple[Array, Array, Array]:
@@ -334,7 +338,7 @@ rounding errors, and a net more.
 """
 
 
-def _scores(pieces: Pieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
+def _scores(pieces: SplitPieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
     """Largest bend of each piece relative to its own spread, and its axis, (B, K).
 
     The bend b along an axis, a second difference of the outputs, has the size sqrt(b^T S^-1 b) relative to
@@ -352,7 +356,7 @@ def _scores(pieces: Pieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
     return scores.max(-1), scores.argmax(-1)
 
 
-def _whole_scatter(pieces: Pieces, within: Array) -> Array:
+def _whole_scatter(pieces: SplitPieces, within: Array) -> Array:
     """Covariance of the net's values under the whole law: within and between pieces, (B, m, m).
 
     The mean of a piece is, to second order, the value at its centre plus half the second derivative along
@@ -364,7 +368,7 @@ def _whole_scatter(pieces: Pieces, within: Array) -> Array:
     return np.asarray((weights[..., None] * within).sum(1) + (weights * centred).swapaxes(1, 2) @ centred)
 
 
-def _scatter_floor(pieces: Pieces, within: Array, whole: Array, noise: float) -> Array:
+def _scatter_floor(pieces: SplitPieces, within: Array, whole: Array, noise: float) -> Array:
     """Variance to add in every direction of the outputs, (B, K).
 
     It keeps matrices invertible in directions where the net does not vary, and hides bends that are smaller

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.conformance import cases, compare, reference
 from sdp_ref.conformance.cases import OPS, chain, indices, linear, tensor, units
-from sdp_ref.conformance.reference import Moments, Pair, Unit
+from sdp_ref.conformance.reference import OpMoments, Pair, Unit
 from sdp_ref.conformance.subject import DRAWS, NotApplicable, Subject
 from sdp_ref.conformance.trial import Case, Judge, Verdict
 from sdp_ref.laws import DiagonalGaussian, Gaussian
@@ -320,7 +320,7 @@ def several(subject: Subject, _seed: int) -> Iterator[Case]:
             yield _op_case(subject, name, module, row, whole)
 
 
-def _op_case(subject: Subject, name: str, module: nn.Module, row: Moments, whole: bool) -> Case:
+def _op_case(subject: Subject, name: str, module: nn.Module, row: OpMoments, whole: bool) -> Case:
     mean, covariance = tensor([row.mean]), tensor([row.covariance])
     stated = stated_tolerance(subject)
     x: AnyGaussian = Gaussian(mean, covariance)
