@@ -112,7 +112,7 @@ def _row(table: pd.DataFrame, objective: str, scale: float, radius: str) -> dict
 
     "clean" is without noise, "own" under PGD on the objective's loss, "cross_entropy" under PGD on the cross
     entropy, "square" under the square attack, "weakest" the lowest of these, and "noise" a list by noise
-    level. "required" and "pixel" count images whose gradient, or a pixel of it, vanishes as fooled.
+    level. "required" and "pixel" count an image as fooled if its gradient, or a pixel of it, vanishes.
     """
     accuracies, attack = dict(table.xs((objective, scale))), attacked(objective)
     columns = {
