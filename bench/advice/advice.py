@@ -30,7 +30,7 @@ from .thresholds import CLASS, DEVIATIONS, DISTRIBUTION, LIMITS, SAMPLES, outcom
 
 Array = NDArray[np.float64]
 
-_BATCH = 256  # rows of a forward pass
+_BATCH_VALUES = 2**18  # input values of a forward pass
 _CELLS = 512  # of the headline partition, of equal mass
 
 
@@ -44,10 +44,11 @@ def paired_outputs(
     x, generator = law.mean, torch.Generator().manual_seed(seed)
     value, jacobian = jacobian_of(net, x, spread=law.spread)
     rows = jacobian[0].flatten(1).mT
+    batch = max(1, _BATCH_VALUES // x.numel())
     outputs, linear = [], []
     with torch.no_grad():
-        for start in range(0, samples, _BATCH):
-            inputs = law.sample(min(_BATCH, samples - start), generator)[:, 0]
+        for start in range(0, samples, batch):
+            inputs = law.sample(min(batch, samples - start), generator)[:, 0]
             outputs.append(net(inputs))
             linear.append(value + (inputs - x).flatten(1) @ rows)
     return torch.cat(outputs).numpy(), torch.cat(linear).numpy()

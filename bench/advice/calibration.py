@@ -12,49 +12,31 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pandas as pd
 import torch
-from torch import nn
 
-from sdp_ref import propagate
 from sdp_ref.laws import DiagonalGaussian
 
-from ... import oracles
 from ..files import write
 from .advice import errors_of, paired_outputs
+from .estimates import Array, class_error, deviations_error, distribution_error
 from .subjects import Subject, subjects
 from .thresholds import CLASS, DEVIATIONS, DISTRIBUTION, NEAR, TABLE, WIDER, calibration, rates, thresholds
 
-_TINY = 1e-150
-_PREDICTED = 2**17  # draws of the predicted law, which are cheap
+_CELLS = 512
 
 
-def errors(net: nn.Module, law: DiagonalGaussian, samples: int) -> dict[str, float]:
-    """True errors of linearisation by use, in the terms of :data:`LIMITS`, from samples of their own.
+def errors(outputs: Array, linear: Array) -> dict[str, float]:
+    """True errors of linearisation by use, from the samples of an oracle.
 
-    The total variation of the whole distribution is that of the headline: 512 cells, corrected for noise.
+    They have cells of their own, as many as the headline.
     """
-    predicted = propagate(net, law, rule="sdp")
-    outputs, linear = paired_outputs(net, law, samples, seed=1)
-    draws = predicted.sample(max(samples, _PREDICTED), torch.Generator().manual_seed(2))[:, 0]
-    pilot, rest = outputs[: samples // 4], outputs[samples // 4 :]
-    cells = oracles.PrincipalCells.from_samples(pilot)
-    counts = cells.counts(rest), cells.counts(draws)
-    floor = oracles.floor_of_largest(counts[0], len(draws), pairs=20)
-    deviations = outputs.std(0, dtype=np.float64)
-    linear_deviations = predicted.variance[0].double().sqrt().numpy()
-    ratios = np.log((linear_deviations + _TINY) / (deviations + _TINY))
     errors = {
-        DEVIATIONS: float(np.abs(ratios).mean()),
-        DISTRIBUTION: oracles.largest_total_variation(*counts, floor).corrected,
+        DEVIATIONS: deviations_error(outputs, linear).value,
+        DISTRIBUTION: distribution_error(outputs, linear, len(outputs) // 4, [_CELLS]).value,
     }
-    number = outputs.shape[1]
-    if number > 1:
-        classes, linear_classes = (
-            np.bincount(values.argmax(1), minlength=number) for values in (outputs, linear)
-        )
-        errors[CLASS] = float(np.abs(classes - linear_classes).sum() / (2 * samples))
+    if outputs.shape[1] > 1:
+        errors[CLASS] = class_error(outputs, linear).value
     return errors
 
 
@@ -71,7 +53,8 @@ def measured(subject: Subject) -> Iterator[dict[str, object]]:
             double = law.to(dtype=torch.float64)
             indices = errors_of(*paired_outputs(exact, double))
             # The spread of the outputs of a deep random net can be below the rounding of float32.
-            true = errors(*((net, law) if images else (exact, double)), subject.samples)
+            oracle = (net, law) if images else (exact, double)
+            true = errors(*paired_outputs(*oracle, subject.samples, seed=1000))
             for use, index in indices.items():
                 yield {
                     "family": subject.family,

@@ -7,6 +7,7 @@ cancels where they agree. Arrays are float64, of shape (samples, m).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,17 +57,18 @@ def class_error(outputs: Array, linear: Array) -> Interval:
     return _total_variation(outputs.argmax(1), linear.argmax(1))
 
 
-def distribution_error(outputs: Array, linear: Array) -> Interval:
+def distribution_error(
+    outputs: Array, linear: Array, pilot: int = PILOT, numbers: Sequence[int] = CELLS
+) -> Interval:
     """Total variation of the whole distribution: of several partitions, the one with the largest lower end.
 
-    The partitions are :class:`oracles.PrincipalCells` of :data:`CELLS`. Each total variation is a lower bound
-    of that of the distributions.
+    The partitions are :class:`oracles.PrincipalCells` of each of these numbers of cells, fixed by the first
+    `pilot` samples. Each total variation is a lower bound of that of the distributions.
     """
-    pilot, outputs, linear = outputs[:PILOT], outputs[PILOT:], linear[PILOT:]
-    columns, linear_columns = np.ascontiguousarray(outputs.T), np.ascontiguousarray(linear.T)
+    columns, linear_columns = np.ascontiguousarray(outputs[pilot:].T), np.ascontiguousarray(linear[pilot:].T)
     intervals = []
-    for number in CELLS:
-        cells = oracles.PrincipalCells.from_samples(pilot, number)
+    for number in numbers:
+        cells = oracles.PrincipalCells.from_samples(outputs[:pilot], number)
         located = zip(cells.located(columns), cells.located(linear_columns), strict=True)
         intervals += [_total_variation(*paired) for paired in located]
     return max(intervals, key=lambda interval: (interval.low, interval.value))
@@ -102,6 +104,4 @@ def _margin(terms: Array) -> float:
     if total <= _TINY:
         return 0.0
     effective = total**2 / float((squares**2).sum())
-    if effective <= 1:
-        return math.inf
-    return float(stats.t.ppf(_LEVEL, effective - 1)) * math.sqrt(total) / len(terms)
+    return float(stats.t.ppf(_LEVEL, max(effective - 1, 1))) * math.sqrt(total) / len(terms)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ....bench.advice.thresholds import LIMITS, PASSES, calibration, rates
+import math
+
+from ....bench.advice.thresholds import LIMITS, NEAR, SAMPLES, WIDER, calibration, rates
 from ...results import Results
 from ...section import Context, Section
 from ...site import CHOICE
@@ -19,8 +21,12 @@ class AdviceOnLinearisation(Section):
             return None
         by_family = rates("family")
         return {
-            "passes": PASSES,
-            "rates": rates().to_dict("records"),
+            "samples": SAMPLES,
+            "rates": [
+                (factor, row)
+                for factor in (math.inf, WIDER, NEAR)
+                for row in rates(within=factor).to_dict("records")
+            ],
             "families": [
                 (family, {row["use"]: row for row in own.to_dict("records")})
                 for family, own in by_family.groupby("family", sort=True)
