@@ -37,6 +37,7 @@ FITTED = (
 )
 """Families of nets that determine the thresholds; all others are held out."""
 _CHEAP = 2**17  # samples of the oracle of small nets
+_FINE_SIGMAS = tuple(0.01 * 10 ** (step / 4) for step in range(13))
 _IMAGE_SIGMAS = (0.03, 0.1, 0.3, 1.0)
 _IMAGE_SAMPLES = 2**14
 _KINKED = (0.3, 0.35, 0.4, 0.5, 0.7, 1.0)
@@ -161,10 +162,11 @@ def scalar_functions() -> Iterator[Subject]:
         for family, function in (("cubic", cubic(seed)), ("waves", waves(seed))):
             values = torch.randn(2, 1, generator=torch.Generator().manual_seed(100 + seed))
             prepare = partial(function_at, function, values)
-            yield Subject(family, f"{family}-{seed}", prepare, samples=_CHEAP)
+            yield Subject(family, f"{family}-{seed}", prepare, sigmas=_FINE_SIGMAS, samples=_CHEAP)
     values = torch.tensor([[-1.66], [0.5]])
     for name, function in FUNCTIONS.items():
-        yield Subject("scalar", name, partial(function_at, function, values), samples=_CHEAP)
+        prepare = partial(function_at, function, values)
+        yield Subject("scalar", name, prepare, sigmas=_FINE_SIGMAS, samples=_CHEAP)
     for family, slopes in (("random-kink", (0.7, 3.0, 12.0)), ("kink", (1.5, -1.0, 6.0, 30.0))):
         for slope in slopes:
             prepare = partial(function_at, kink(slope), torch.zeros(1, 1))

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import stats
 
 SAMPLES = 10_000
 """Evaluations of the net for one input and noise level."""
@@ -73,8 +74,8 @@ def rates(by: str | None = None, within: float = math.inf) -> pd.DataFrame:
 
     Columns: `nets`, `settings` (an input at a noise level), `small` (the share of settings in which
     linearisation is accurate), `abstained` (share of settings), `wrong` (share of the advice that was given)
-    with the ends of its 95 % interval, from 2000 resamples of families of nets, and the shares of wrong
-    advice among settings called accurate and inaccurate. `by` is another column to group by, and `within` a
+    with the ends of its 95 % interval (the wider of the exact binomial one and one from 2000 resamples of
+    families of nets), and the shares of wrong advice among settings called accurate and inaccurate. `by` is another column to group by, and `within` a
     factor between error and limit.
     """
     held = near(calibration().query("held_out"), within)
@@ -91,11 +92,14 @@ def rates(by: str | None = None, within: float = math.inf) -> pd.DataFrame:
     rows = []
     for key, group in held.groupby([*([by] if by else []), "use"], sort=False):
         counts = group.groupby("family")[["wrong", "given"]].sum().to_numpy()
+        wrong, given = counts.sum(0).tolist()
+        exact = stats.binomtest(wrong, max(given, 1)).proportion_ci()
         drawn = counts[generator.integers(len(counts), size=(_DRAWS, len(counts)))].sum(1)
-        ends = np.quantile(drawn[:, 0] / np.maximum(drawn[:, 1], 1), [0.025, 0.975])
+        low, high = np.quantile(drawn[:, 0] / np.maximum(drawn[:, 1], 1), [0.025, 0.975])
+        low, high = min(low, exact.low), max(high, exact.high)
         shares = [group.loc[group[name], "wrong"].mean() for name in ("given", "accurate", "inaccurate")]
         sizes = group["net"].nunique(), len(group), group["small"].mean(), 1 - group["given"].mean()
-        rows.append((*key, *sizes, shares[0], *ends, *shares[1:]))
+        rows.append((*key, *sizes, shares[0], low, high, *shares[1:]))
     names = ["nets", "settings", "small", "abstained", "wrong", "wrong_low", "wrong_high"]
     names += ["wrong_accurate", "wrong_inaccurate"]
     return pd.DataFrame(rows, columns=[*([by] if by else []), "use", *names])
