@@ -1,7 +1,7 @@
 """Measures the calibration of the advice: indices and true errors of linearisation on many nets.
 
 ``python -m sdp_bench.bench.advice.calibration`` writes the table and prints the error rates on held-out nets.
-It needs MNIST, CIFAR-10 and the UCI sets in the folder SDP_BENCH_DATA.
+It needs MNIST and the UCI sets in the folder SDP_BENCH_DATA.
 """
 
 from __future__ import annotations

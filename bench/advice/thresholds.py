@@ -75,8 +75,8 @@ def rates(by: str | None = None, within: float = math.inf) -> pd.DataFrame:
     Columns: `nets`, `settings` (an input at a noise level), `small` (the share of settings in which
     linearisation is accurate), `abstained` (share of settings), `wrong` (share of the advice that was given)
     with the ends of its 95 % interval (the wider of the exact binomial one and one from 2000 resamples of
-    families of nets), and the shares of wrong advice among settings called accurate and inaccurate. `by` is another column to group by, and `within` a
-    factor between error and limit.
+    families of nets), and the shares of wrong advice among settings called accurate and inaccurate. `by` is
+    another column to group by, and `within` a factor between error and limit.
     """
     held = near(calibration().query("held_out"), within)
     outcomes = [outcome_of(*ends) for ends in held[["use", "low", "high"]].itertuples(index=False)]
