@@ -267,7 +267,7 @@ def function_at(function: Callable[[Tensor], Tensor], values: Tensor) -> tuple[n
 
 
 def additive(functions: Sequence[Callable[[Tensor], Tensor]]) -> Callable[[Tensor], Tensor]:
-    """Mean over inputs of one function of each, times their number's root; functions repeat."""
+    """Sum of one function per input, divided by the root of their number; functions repeat."""
 
     def target(x: Tensor) -> Tensor:
         terms = [functions[i % len(functions)](x[:, i]) for i in range(x.shape[1])]

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import norm
 from torch import nn
 
 from sdp_bench.bench.advice import calibration as study
@@ -202,6 +203,31 @@ def test_nets_of_the_calibration_are_listed_without_their_data_sets(tmp_path, mo
     monkeypatch.setenv("SDP_BENCH_DATA", str(tmp_path))
     listed = {(subject.family, subject.name) for subject in subjects()}
     assert listed == set(calibration()[["family", "net"]].itertuples(index=False, name=None))
+
+
+@pytest.mark.slow
+def test_on_scalar_functions_quadrature_confirms_the_advice_for_the_whole_distribution():
+    """Total variation in cells at the quantiles of both laws, with the true law at equidistant quantiles."""
+    count, levels = 2**18, np.arange(1, 1000) / 1000
+    z = norm.ppf((np.arange(count) + 0.5) / count)
+    held = calibration().query("family == 'scalar'").query("use == @DISTRIBUTION")
+    wrong = given = 0
+    for row in held.itertuples():
+        subject = next(subject for subject in subjects() if subject.name == row.net)
+        net, inputs = subject.prepare()
+        x = inputs[row.input].double()[None]
+        value, slope = torch.func.jvp(net, (x,), (torch.ones_like(x),))
+        true = np.sort(net(x + row.sigma * torch.from_numpy(z)[:, None]).numpy().ravel())
+        scale = abs(float(slope)) * row.sigma
+        edges = np.unique(np.r_[np.quantile(true, levels), float(value) + scale * norm.ppf(levels)])
+        below = np.r_[0, np.searchsorted(true, edges, side="right") / count, 1]
+        predicted = np.r_[0, norm.cdf(edges, float(value), scale), 1]
+        small = 0.5 * np.abs(np.diff(below) - np.diff(predicted)).sum() <= LIMITS[DISTRIBUTION]
+        outcome = outcome_of(row.use, row.low, row.high)
+        given += outcome != "undecided"
+        wrong += outcome == ("inaccurate" if small else "accurate")
+    assert given >= 0.85 * len(held)
+    assert wrong <= 0.02 * given
 
 
 @pytest.mark.slow
