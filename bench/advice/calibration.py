@@ -27,7 +27,7 @@ _CELLS = 512
 
 
 def errors(outputs: Array, linear: Array) -> dict[str, float]:
-    """True errors of linearisation by use, from the samples of an oracle, in as many cells as the headline."""
+    """True errors of linearisation by use, from an oracle's samples, in as many cells as the headline."""
     errors = {
         DEVIATIONS: deviations_error(outputs, linear).value,
         DISTRIBUTION: distribution_error(outputs, linear, len(outputs) // 4, [_CELLS]).value,
