@@ -26,7 +26,7 @@ from ...style.theme import styles
 from ...tables.frame import BOUNDS, by_kind
 from ...writing import moment
 from ..choice import Standing, as_accurate, draw, front
-from ..compute import answer, best_inside, comparison
+from ..compute import answer, comparison
 
 _SEVERAL = "images and sequences"
 
@@ -300,7 +300,7 @@ class Overview(Section):
             "which_rule": which_rule(names, verdicts, results.traits),
             "when_to_sample": when_to_sample(names, verdicts, results.traits),
             "taken": results.traits.recommended,
-            "inside_or_sample": "" if compared is None else answer(best_inside(compared)),
+            "inside_or_sample": "" if compared is None else answer(compared),
             "picture": distributions(results.traits),
             "figure": figure(names, verdicts, results.traits),
             "styles": results.styles,
