@@ -341,11 +341,11 @@ def share_tables(compared: pd.DataFrame) -> dict[str, list[tuple[str, list[list[
     table = win_shares(compared)["share"]
     tables: dict[str, list[tuple[str, list[list[str]]]]] = {}
     for training, rule in itertools.product(TRAININGS, (*NAMED, BEST)):
-        if (training, rule) in table.index.droplevel(["cost", "noise"]):
-            cells = [
-                [str(table.get((training, cost, noise, rule), "–")) for noise in NOISES]
-                for cost in table.index.unique("cost")
-            ]
+        cells = [
+            [str(table.get((training, cost, noise, rule), "–")) for noise in NOISES]
+            for cost in table.index.unique("cost")
+        ]
+        if any(share != "–" for shares_by_noise in cells for share in shares_by_noise):
             tables.setdefault(NETS[training], []).append((rule, cells))
     return tables
 
@@ -358,9 +358,11 @@ def answer(compared: pd.DataFrame) -> str:
     noises = [noise for noise in NOISES if noise in table.index.unique("noise")]
 
     def by_cost(column: str) -> str:
-        rows = table[column].unstack("noise").reindex(columns=noises).fillna("–").loc[training]
-        costs = [cost for cost in COSTS if (cost, rule) in rows.index]
-        return "; ".join(f"{listed([*rows.loc[(cost, rule)]])} ({COSTS[cost]})" for cost in costs)
+        texts = []
+        for cost in table.index.unique("cost"):
+            by_noise = [str(table[column].get((training, cost, noise, rule), "–")) for noise in noises]
+            texts.append(f"{listed(by_noise)} ({COSTS[cost]})")
+        return "; ".join(texts)
 
     return (
         f"On {NETS[training]} nets of {_numbers(_complete(compared)['width'])} units a layer, "
