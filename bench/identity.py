@@ -67,7 +67,8 @@ class Sampling:
     """How oracles are drawn.
 
     `samples`: samples of an oracle and of each prediction, unless an experiment sets its own number.
-    `pilot_samples`: samples of the independent draw that fixes bins and cells (at most `samples` are drawn).
+    `pilot_samples`: samples of the independent draw that fixes bins and cells; at most `samples`
+    are drawn, whatever the number. Both are at least 100.
     `sampler`: plain Monte Carlo, or scrambled Sobol points. `device`: device on which nets are evaluated.
     """
 
@@ -119,12 +120,12 @@ def software() -> Mapping[str, str]:
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     """Describe the differences between two results of `software`; empty if they are equal."""
-    found = []
+    lines = []
     for name in dict.fromkeys((*here, *there)):
         ours, theirs = here.get(name, "none"), there.get(name, "none")
         if ours != theirs:
-            found.append("its code is another" if name == "code" else f"{name} {theirs}, here {ours}")
-    return "; ".join(found)
+            lines.append("its code is another" if name == "code" else f"{name} {theirs}, here {ours}")
+    return "; ".join(lines)
 
 
 def _code() -> str:

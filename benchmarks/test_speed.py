@@ -18,10 +18,10 @@ from torch.nn import functional as F  # noqa: N812
 
 import sdp_ref as sr
 from sdp_bench import oracles
-from sdp_bench.bench.runtime.timing import Ratio
+from sdp_bench.bench.runtime.timing import TimeRatio
 from sdp_bench.bench.runtime.workloads import DISTPROP, Workload
 from sdp_bench.bench.studies.uci.group import GRID, LEVELS
-from sdp_bench.bench.studies.uci.stacked import BATCH, OBJECTIVES, Problem, Trainer
+from sdp_bench.bench.studies.uci.stacked import BATCH, OBJECTIVES, Problem, StackTrainer
 from sdp_bench.oracles.partitions import counting
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 from sdp_bench.oracles.partitions.logits import Margin
@@ -44,7 +44,7 @@ def test_propagation(net: str, phase: str, benchmark, compare, capsys: pytest.Ca
     make = getattr(workload, phase)
     times = compare(f"{net}, {phase}", {method: make(method) for method in workload.methods()}, 5)
     if DISTPROP in times:
-        faster = Ratio.of(times[DISTPROP], times["sdp"])
+        faster = TimeRatio.of(times[DISTPROP], times["sdp"])
         with capsys.disabled():
             print(f"  distprop {faster.median:.2f} x sdp [{faster.lower:.2f}, {faster.upper:.2f}]")
 
@@ -66,7 +66,7 @@ def test_calls(net: str, benchmark, compare, capsys: pytest.CaptureFixture[str])
         sides[DISTPROP] = workload.forward(DISTPROP)
     times = compare(f"calls, {net}", sides, 9)
     for side in ("sdp, first call", "sdp, prepared") if DISTPROP in times else ():
-        faster = Ratio.of(times[DISTPROP], times[side])
+        faster = TimeRatio.of(times[DISTPROP], times[side])
         with capsys.disabled():
             print(f"  distprop {faster.median:.2f} x {side} [{faster.lower:.2f}, {faster.upper:.2f}]")
 
@@ -157,7 +157,8 @@ def test_counting(name: str, shape: tuple[int, int], compare) -> None:
         pytest.skip("a grid of so many axes has too many cells")
     generator = torch.Generator().manual_seed(0)
     mixing = torch.randn(shape[1], shape[1], generator=generator)
-    samples, pilot = (torch.randn(n, shape[1], generator=generator) @ mixing for n in (shape[0], PILOT))
+    samples = torch.randn(*shape, generator=generator) @ mixing
+    pilot = torch.randn(PILOT, shape[1], generator=generator) @ mixing
     partition = PARTITIONS[name](pilot)
     assert np.array_equal(by_torch(partition, samples), partition.counts(samples))
     sides = {"numpy": lambda: partition.counts(samples), "torch": lambda: by_torch(partition, samples)}
@@ -199,8 +200,9 @@ def plain_loss(name: str, net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         case "sqr":
             return pinball(net, x, y, torch.rand(len(x)))
         case "sqr_ends":
-            low, high = (pinball(net, x, y, torch.full_like(y, level)) for level in LEVELS)
-            return low + high
+            low, high = LEVELS
+            at_low = pinball(net, x, y, torch.full_like(y, low))
+            return at_low + pinball(net, x, y, torch.full_like(y, high))
     x = x.clone().requires_grad_()
     out = net(x)
     (slopes,) = torch.autograd.grad(out.sum(), x, create_graph=True)
@@ -212,7 +214,7 @@ def test_together_against_one_by_one(name: str, compare) -> None:
     """All 300 nets of a set together, and each by itself; for one step of one net."""
     x = torch.randn(SEEDS, ROWS, FEATURES, generator=torch.Generator().manual_seed(0))
     data = Problem(x, x[..., 0].tanh(), tuple(range(SEEDS)))
-    trainer = Trainer(data, OBJECTIVES[name], GRID)
+    trainer = StackTrainer(data, OBJECTIVES[name], GRID)
     sides = {
         "together": lambda: list(trainer.run(trainer.epochs + EPOCHS)),
         "alone": lambda: alone(name, data.features[0], data.targets[0]),

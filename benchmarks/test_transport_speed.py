@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from sdp_bench.bench.executors.local import Limits, apart
+from sdp_bench.bench.executors.local import Limits, in_separate_process
 
 SMALL, LARGE, ROUNDS = 8000, 30_000, 3
 
@@ -28,7 +28,8 @@ def transport(side: str, case: str, n: int) -> list[float]:
 
     generator = np.random.default_rng(0)
     flat = np.array([[1.0, 0.5, -0.7], [0.05, -0.1, 0.02], [0.002, 0.001, 0.004]])
-    x, y = generator.standard_normal((2, n, 3)) @ (flat if case == "flat" else np.eye(3))
+    normals = generator.standard_normal((2, n, 3))
+    x, y = normals @ flat if case == "flat" else normals
     if case == "shifted":
         y += [1.0, 0.0, 0.0]
     elif case == "ReLU":
@@ -49,7 +50,7 @@ def transport(side: str, case: str, n: int) -> list[float]:
     return [lower, upper, seconds, unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e9]
 
 
-measured = partial(apart, transport, limits=Limits(seconds=3600.0))
+measured = partial(in_separate_process, transport, limits=Limits(seconds=3600.0))
 
 
 def line(name: str, lower: float, upper: float, seconds: float, memory: float) -> str:

@@ -21,6 +21,8 @@ Cos = module_of(__name__, "Cos", torch.cos)
 
 
 class Power(nn.Module):
+    """x^exponent, elementwise, for a whole exponent."""
+
     def __init__(self, exponent: int) -> None:
         super().__init__()
         self.exponent = exponent
@@ -79,6 +81,8 @@ class Exponential(_Closed):
 
 @dataclass(frozen=True)
 class Squaring(_Closed):
+    """x^2, elementwise. E = m^2 + v, Var = 4 m^2 v + 2 v^2, Cov = 4 m_i m_j c + 2 c^2."""
+
     name: ClassVar[str] = "square"
     label: ClassVar[str] = "square"
     module: ClassVar[type[nn.Module]] = Square
@@ -98,6 +102,8 @@ class Squaring(_Closed):
 
 @dataclass(frozen=True)
 class Sine(_Closed):
+    """sin(x), elementwise; its moments follow from E exp(i X) = exp(i m - v / 2)."""
+
     name: ClassVar[str] = "sin"
     label: ClassVar[str] = "sin"
     module: ClassVar[type[nn.Module]] = Sin
@@ -118,6 +124,8 @@ class Sine(_Closed):
 
 @dataclass(frozen=True)
 class Cosine(_Closed):
+    """cos(x), elementwise; its moments follow from E exp(i X) = exp(i m - v / 2)."""
+
     name: ClassVar[str] = "cos"
     label: ClassVar[str] = "cos"
     module: ClassVar[type[nn.Module]] = Cos
@@ -148,6 +156,8 @@ def _damped(v: Tensor, w: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Powers(Quadrature):
+    """x^n, elementwise, for a whole n of at least 1 (`Square` is the formula for 2)."""
+
     name: ClassVar[str] = "power"
     label: ClassVar[str] = "power"
     module: ClassVar[type[nn.Module]] = Power
@@ -161,13 +171,17 @@ class Powers(Quadrature):
 
     @classmethod
     def from_op(cls, name: str, exponent: Any) -> nn.Module:
-        """The exponents 2, 1/2, -1/2 and -1 have their own modules."""
-        others = {2: Square, 0.5: Sqrt, -0.5: Rsqrt, -1: Reciprocal}
+        """Return the module of x ** exponent.
+
+        Raises NoFormulaError unless the exponent is a whole number of at least 1, or 1/2, -1/2 or -1.
+        """
+        special_modules = {2: Square, 0.5: Sqrt, -0.5: Rsqrt, -1: Reciprocal}
         if not isinstance(exponent, int | float):
             raise NoFormulaError(f"{name} with an exponent that is not a number")
-        if exponent in others:
-            return others[exponent]().eval()
-        if exponent < 1 or exponent != int(exponent):
+        if exponent in special_modules:
+            return special_modules[exponent]().eval()
+        # is_integer is False for infinity and NaN
+        if not (exponent >= 1 and float(exponent).is_integer()):
             raise NoFormulaError(f"x ** {exponent}")
         return Power(int(exponent)).eval()
 

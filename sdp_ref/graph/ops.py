@@ -114,6 +114,8 @@ class Sum(nn.Module):
 
 
 class Mean(Sum):
+    """Mean over dimensions `dims` of an event: (N, *event) to (N, *rest)."""
+
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(self.dims, self.keepdim)
 
@@ -182,6 +184,12 @@ class Interpolate(LinearFunction):
 
 
 class BatchNorm(nn.Module):
+    """Batch normalisation by running statistics.
+
+    `training` sets the mode only: formulas refuse the statistics of a batch, and the forward pass never uses
+    them.
+    """
+
     running_mean: Tensor | None
     running_var: Tensor | None
     weight: Tensor | None

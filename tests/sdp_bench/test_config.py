@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from sdp_bench import cli
@@ -6,6 +8,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors import local
 from sdp_bench.commands.config import Config
 from tests.attacks.calls import called, complaint, leaves, parsed
+from tests.project import ROOT
 
 CONFIGURED = {
     path[0]: command
@@ -42,6 +45,15 @@ def test_a_file_says_what_the_command_line_says(name, words, text, file):
     assert parsed([name, "--config", file(text)]).params == parsed([name, *words]).params
 
 
+def test_the_file_that_the_page_of_commands_shows_is_read(file):
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    found = parsed(["run", "--config", file(shown)]).params
+    assert found["experiments"] == ("iris-tv", "iris-w1")
+    sampling = [f"monte_carlo:samples={count}" for count in (10, 100, 1000)]
+    assert list(found["rules"]) == ["sdp", *sampling]
+
+
 def test_the_command_line_wins(file):
     path = file('experiments = ["iris-tv"]\nsigma = [1, 2]\nsamples = 10\nslow-rules = true')
     found = parsed(["run", "iris-w1", "--config", path, "--sigma", "3", "--no-slow-rules"]).params
@@ -52,10 +64,10 @@ def test_the_command_line_wins(file):
 @pytest.mark.parametrize(
     ("name", "words", "text", "left"),
     [
-        ("run", ["--all"], 'experiments = ["iris-tv"]', {"every": True, "experiments": ()}),
-        ("run", ["iris-tv"], "all = true", {"every": False, "experiments": ("iris-tv",)}),
-        ("report", ["--run", "3f"], "all-runs = true", {"numbers": ("3f",), "all_runs": False}),
-        ("report", ["--all-runs"], 'run = "3f"', {"numbers": None, "all_runs": True}),
+        ("run", ["--all"], 'experiments = ["iris-tv"]', {"all_experiments": True, "experiments": ()}),
+        ("run", ["iris-tv"], "all = true", {"all_experiments": False, "experiments": ("iris-tv",)}),
+        ("report", ["--run", "3f"], "all-runs = true", {"run_ids": ("3f",), "all_runs": False}),
+        ("report", ["--all-runs"], 'run = "3f"', {"run_ids": None, "all_runs": True}),
     ],
 )
 def test_it_wins_over_what_goes_with_it_in_no_call(name, words, text, left, file):

@@ -62,7 +62,11 @@ ROUNDING = 1e-3
 
 
 def left_out(activation: str, depth: int, width: int, seed: int) -> set[str]:
-    """Return the rules that have no formula for a net or take too long on it."""
+    """Return the rules that have no formula for a net or take too long on it.
+
+    DVIA has no formula for GELU, and ReLU has no second derivative at its kink. The activation is "relu" or
+    "gelu".
+    """
     rules = {"dvia"} if activation == "gelu" else {"second_order"}
     if width > WIDE or (width == WIDE and (depth > 8 or seed > 0)):
         rules.add("third_cumulants")  # 6 n^4 operations for each layer

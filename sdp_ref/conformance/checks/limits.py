@@ -47,9 +47,9 @@ def small_noise(subject: Subject, seed: int) -> Iterator[Case]:
     """Mean f(x) and covariance J S J^T; for marginal rules one layer with its activation, and single ops."""
     judge = partial(_agrees_with_linearisation, subject)
     for name in subject.activations:
-        one = chain(linear([[1.0]], [0.5]), activation(name).build())
+        unit = chain(linear([[1.0]], [0.5]), activation(name).build())
         point = DiagonalGaussian(cases.tensor([[0.25], [-0.75]]), cases.tensor([[SMALL**2]] * 2))
-        yield Case(one, point, judge)
+        yield Case(unit, point, judge)
         if name == "leaky_relu":
             yield Case(chain(linear([[1.0]], [0.5]), nn.LeakyReLU(0.1)), point, judge)
         sizes = ((2, 2), *cases.WIDTHS[1:]) if name in cases.representative(subject) else ()
@@ -95,9 +95,12 @@ def _away_from_kinks(make: Callable[[int], Made], seed: int) -> tuple[nn.Module,
 
 
 def _nearest(net: nn.Module, mean: Tensor) -> float:
-    """Smallest absolute value of the outputs of all affine layers."""
+    """Distance to the nearest kink: the smallest absolute output of all affine layers.
+
+    In a net without affine layers, it is that of the first module (a pool).
+    """
     values: list[Tensor] = []
-    layers = _affine_layers(net) or [*net.children()][:1]  # a pool is not an affine layer
+    layers = _affine_layers(net) or [*net.children()][:1]
     hooks = [m.register_forward_hook(lambda _m, _x, y: values.append(y)) for m in layers]
     net(mean)
     for hook in hooks:

@@ -34,6 +34,11 @@ def test_a_shift_of_all_outputs_is_seen_by_no_distance():
     assert sliced_total_variation(x, y).value == pytest.approx(sliced_total_variation(x, shifted).value)
 
 
+def test_cells_of_the_margin_have_equal_mass():
+    pilot = logits(6400, 1)
+    assert (np.abs(Margin.from_samples(pilot, 64).counts(pilot) - 100) <= 1).all()
+
+
 def test_the_summary_of_pairs_is_that_of_the_pairs():
     x, y = logits(5000, 1), logits(4000, 2) * 1.1
     partition = ScoreDifferences.from_samples(logits(5000, 3), 30)
@@ -99,7 +104,7 @@ def mean_absolute(shift, sd):
     return sd * (math.sqrt(2 / math.pi) * math.exp(-h * h / 2) + h * (1 - 2 * stats.norm.cdf(-h)))
 
 
-def test_energy_distance_of_two_normal_laws():
+def test_the_energy_distance_of_shifted_normal_laws_has_its_closed_form():
     generator = np.random.default_rng(11)
     x, y = generator.standard_normal((2, 1000, 2))
     y[:, 0] += 1.0

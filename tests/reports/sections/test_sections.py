@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import re
 
@@ -7,10 +8,12 @@ import pytest
 from scipy import stats
 
 from sdp_bench.bench.experiments import experiment
+from sdp_bench.oracles.exact.stable import NORMAL
+from sdp_bench.oracles.exact.theorem import check_theorem
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.here import agreement
 from sdp_bench.reports.sections.oracle import oracle_errors, precision
-from sdp_bench.reports.sections.relu.relu import SIGMA, nearer, wasserstein_over_mean
+from sdp_bench.reports.sections.relu.relu import SIGMA, SingleReLU, nearer, wasserstein_over_mean
 from sdp_bench.reports.sections.sensitivity import sensitivity
 from tests.reports import made_up
 from tests.reports.made_up import checked
@@ -18,29 +21,34 @@ from tests.reports.sections.helpers import HEADLINE, measurement_row, oracle_fra
 
 
 def test_variants_of_the_tables_choices():
-    found = sensitivity(sensitivity_frame())
-    assert [v["name"] for v in found["metrics"]] == [
+    context = sensitivity(sensitivity_frame())
+    assert [v["name"] for v in context["metrics"]] == [
         "headline, 512 cells",
         "paper-like, 10 bins, joint extremes",
         "paper-like, 10 bins, pilot quantiles",
     ]
-    assert found["metrics"][0]["means"][0.1, "sdp"] == pytest.approx(0.7)
-    leads = [v["means"][0.1, "sdp"] - v["means"][0.1, "dvia"] for v in found["metrics"]]
+    assert context["metrics"][0]["means"][0.1, "sdp"] == pytest.approx(0.7)
+    leads = [v["means"][0.1, "sdp"] - v["means"][0.1, "dvia"] for v in context["metrics"]]
     assert [lead > 0 for lead in leads] == [False, True, True]
-    sgd, adam = found["recipes"]
+    sgd, adam = context["recipes"]
     assert [sgd["agreement"], adam["agreement"]] == pytest.approx([0, math.log(2)], abs=1e-12)
     assert (sgd["accuracy"], adam["accuracy"]) == (0.98, 0.5)
-    text = " ".join(found["sentences"])
+    text = " ".join(context["sentences"])
     assert "in 2 of 3 at σ\u00a0=\u00a00.1" in text
     assert re.search(r"from 0\.700 \(headline.*\) to 0\.900 \(paper-like", text)
 
 
+def test_without_its_experiment_there_is_no_sensitivity():
+    assert sensitivity(checked(made_up.frame(depths=(1,)))) is None
+    assert sensitivity(checked(pd.DataFrame())) is None
+
+
 def test_the_oracles_error():
-    (found,) = oracle_errors(oracle_frame())
-    assert (found["again"], found["below"]) == (4, 2)  # .011 lies below .012, .013 does not
-    assert (found["moves"], found["shift"]) == (2, pytest.approx(0.002))
-    assert found["largest"] == pytest.approx(2 / math.sqrt(2))
-    assert found["rms"] == pytest.approx(math.sqrt((2 + 0.5) / 2))
+    (context,) = oracle_errors(oracle_frame())
+    assert (context["again"], context["below"]) == (4, 2)  # .011 lies below .012, .013 does not
+    assert (context["moves"], context["shift"]) == (2, pytest.approx(0.002))
+    assert context["largest"] == pytest.approx(2 / math.sqrt(2))
+    assert context["rms"] == pytest.approx(math.sqrt((2 + 0.5) / 2))
     assert oracle_errors(checked(pd.DataFrame())) == []
 
 
@@ -56,9 +64,9 @@ def test_where_float64_was_needed():
         for place, (kind, sigma, drawn) in enumerate(places)
         for rule in ("sdp", "dvia")
     ]
-    found = precision(checked(pd.DataFrame(rows)))
-    assert (found["oracles"], found["unchecked"]) == (4, 1)
-    assert found["double"] == [("4 ReLU layers", "0.1", "1 of 2"), ("4 sigmoid layers", "1", "1 of 1")]
+    context = precision(checked(pd.DataFrame(rows)))
+    assert (context["oracles"], context["unchecked"]) == (4, 1)
+    assert context["double"] == [("4 ReLU layers", "0.1", "1 of 2"), ("4 sigmoid layers", "1", "1 of 1")]
     without = precision(oracle_frame())
     assert without == {"oracles": 2, "unchecked": 2, "double": []}
     assert precision(checked(pd.DataFrame()))["oracles"] == 0
@@ -109,8 +117,8 @@ def test_measurements_are_compared_with_their_counterparts():
     assert (tv.measured, tv.equal, std.measured, std.equal) == (2, 2, 1, 1)
     assert "All 2 measurements" in whole.sentence
     whole, _ = agreement(measured(value=[0.27, 0.45, 0.27]), measured())
-    assert whole.apart["rule"].tolist() == ["dvia", "sdp"]  # the farthest first
-    assert whole.apart["gap"].tolist() == pytest.approx([5, 2])
+    assert whole.different["rule"].tolist() == ["dvia", "sdp"]  # the farthest first
+    assert whole.different["gap"].tolist() == pytest.approx([5, 2])
     assert "2 of the 2 measurements" in whole.sentence
     assert "0 agree" in whole.sentence
     whole, _ = agreement(measured(), measured(unit=["v", "u", "v"]))
@@ -118,6 +126,12 @@ def test_measurements_are_compared_with_their_counterparts():
     assert "1 has no counterpart" in whole.sentence
     nothing, _ = agreement(measured(), measured(unit="w"))
     assert nothing.sentence.startswith("None of the 2 measurements")
+
+
+def test_a_difference_from_a_number_without_a_standard_error_is_infinite():
+    here = measured(value=[0.27, 0.5, 0.27])
+    whole, _ = agreement(here, measured(stderr=[math.nan, 0.01, math.nan]))
+    assert whole.apart["gap"].tolist() == [math.inf]
 
 
 @pytest.fixture(scope="module")
@@ -146,3 +160,22 @@ def test_moment_matching_is_nearer_only_about_zero():
         assert ours == pytest.approx(theirs, rel=1e-5)
     rest = nearer("sdp", "marginal_moment_matching")
     assert rest == [(-5, pytest.approx(low)), (pytest.approx(high), 5)]
+
+
+def test_of_one_output_marginal_rules_are_the_full_ones(figure):
+    means = figure["mean"].unique()[::20]
+    full = wasserstein_over_mean(means, rules=("sdp", "moment_matching"))
+    marginal = wasserstein_over_mean(means, rules=("marginal_sdp", "marginal_moment_matching"))
+    np.testing.assert_allclose(full["w1"], marginal["w1"], rtol=1e-9)
+
+
+def test_no_rule_is_nearer_than_itself():
+    assert nearer("sdp", "marginal_sdp") == []
+
+
+def test_a_theorem_that_fails_is_reported(figure):
+    (check,) = check_theorem([NORMAL], [0.5])
+    wrong = dataclasses.replace(check, theorem=check.point)
+    w1, theorem = SingleReLU(figure, [], (wrong,), ()).sentences
+    assert w1 == "marginal moment matching is nowhere nearer in W1 than SDP (|μ| ≤ 5σ)."
+    assert theorem.startswith("In 0 of 1 cases")

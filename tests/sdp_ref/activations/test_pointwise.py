@@ -262,7 +262,7 @@ def test_a_unit_that_is_nearly_linear_keeps_to_stein_beside_one_that_needs_every
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "tanh", "elu", "relu6", "sin"])
 @pytest.mark.parametrize("n", [1, 2])
-def test_small_layers_and_empty_batches(name, n):
+def test_moments_do_not_depend_on_the_batch_which_may_be_empty(name, n):
     mean, covariance = layer(n, batch=2)
     m, c = make(name).mean_covariance(mean, covariance)
     one = make(name).mean_covariance(mean[:1], covariance[:1])
@@ -409,6 +409,8 @@ def test_operators_are_modules(op, arguments, options, function):
         ("clamp", (torch.zeros(1),), "bound that is not a number"),
         ("clamp", (2.0, 1.0), "from 2.0 to 1.0"),
         ("pow.Tensor_Scalar", (1.7,), r"x \*\* 1.7"),
+        ("pow.Tensor_Scalar", (float("inf"),), r"x \*\* inf"),
+        ("pow.Tensor_Scalar", (float("nan"),), r"x \*\* nan"),
         ("elu", (1.0, 2.0, 3.0), "scale 2.0"),
         ("prelu", (0.5,), "no tensor"),
     ],
