@@ -54,8 +54,8 @@ def committed(rng):
     The errors are those of the worst convention.
     """
     families = _families()
+    trials = 2400
     for nets in (30, 10, 6):
-        trials = 600
         worst = np.zeros(2, dtype=int)
         for family in families:
             p = _p(family, nets, trials, rng)

@@ -85,8 +85,8 @@ def test_effects_are_medians_of_net_means(true):
     nets = chosen.pivot_table("value", "net", "rule", aggfunc="mean", observed=True)
     effects = nets[MC] - nets["sdp"]
     tests = sign_tests(effects)
-    ends = [tests.low, tests.high]
-    assert found.range == pytest.approx([np.median(effects), *ends], rel=1e-12)
+    ends = float(tests.low), float(tests.high)
+    assert found.range == pytest.approx((np.median(effects), *ends), rel=1e-12)
 
 
 def test_as_good_as_allows_the_margin_and_better_does_not():
