@@ -1,9 +1,9 @@
 """Level and power of tests that could decide verdicts, under skewed effects: docs/verdict_tests.csv.
 
-Each test checks whether the effects of n replicates are above a threshold, 0. Most are about the mean; the sign
-test is about the median, and the signed-rank and sign-flip tests about the centre of a symmetric law. Under
-the null hypothesis the mean is 0, or for the sign test the median. Under the alternatives the mean is one or
-two standard deviations above 0 for every test. Each law is used as it is and mirrored.
+Each test checks whether the effects of n replicates are above a threshold, 0. Most are about the mean; the
+sign test is about the median, and the signed-rank and sign-flip tests about the centre of a symmetric law.
+Under the null hypothesis the mean is 0, or for the sign test the median. Under the alternatives the mean is
+one or two standard deviations above 0 for every test. Each law is used as it is and mirrored.
 
 References: Johnson, J. Amer. Statist. Assoc. 73, 1978 (t corrected for skewness); Hall, J. R. Statist. Soc. B
 54, 1992; Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 12 (bootstrap-t).
