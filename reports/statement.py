@@ -87,10 +87,8 @@ class Effect:
         """Median and ends of its 95 % interval as shown to readers; NaN without an interval."""
         if self.tests is None:
             return math.nan, math.nan, math.nan
-        median, *ends = (
-            self._shown(float(end)) for end in (self.tests.median, self.tests.low, self.tests.high)
-        )
-        return median, *sorted(ends)
+        low, high = sorted((self._shown(float(self.tests.low)), self._shown(float(self.tests.high))))
+        return self._shown(float(self.tests.median)), low, high
 
     def _shown(self, effect: float) -> float:
         return math.nan if math.isnan(effect) else self.shown(effect)
