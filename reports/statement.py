@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -18,16 +19,15 @@ from ..oracles.estimate.multiplicity import holm
 from .results import Results
 from .statistics.verdicts import (
     LEVEL,
-    MANY_NETS,
-    MIN_NETS,
-    MeanTests,
     Outcome,
+    SignTests,
     Verdict,
     Verdicts,
     decide,
-    mean_tests,
     p_of_every_part,
+    p_of_signs,
     p_of_some_part,
+    sign_tests,
 )
 from .style import labels
 
@@ -37,20 +37,22 @@ PUBLISHED, REGULAR = "dvia", "dvia:means=regular_covariance"
 Convention = tuple[str, ...]
 """Choices that the paper leaves open, a word for each that matters to a statement."""
 
+_NAMED = 3  # at most this many conventions with the same reason are named; more are only counted
+
 TrialKey = tuple[str, Convention]
 """Key of a trial: the key of its statement, and the convention."""
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """One part of a statement: the mean of an effect over replicates is above a threshold.
+    """One part of a statement: for more than half of all replicates an effect is above a threshold.
 
-    `shown` is a monotone function from the effect to the number for readers. An effect with `values` that are
-    not finite is not tested. `choices` is the number of effects from which this one was chosen for its size
-    (the best of several scales, say), and `against` the number of alternatives from which the best was chosen
-    for comparison. `sentence` is the finding in words, with ``{value}``, or ``{size}`` and ``{side}``
-    (default: the name). `ours` says whether the threshold is a margin of ours around 0. `sigma` are noise
-    levels that are not part of the name. `sources` are names and addresses of the lists of measurements.
+    `shown` is a monotone function from the effect to the number for readers. `choices` is the number of
+    effects from which this one was chosen for its size (the best of several scales, say), and `against` the
+    number of alternatives from which the best was chosen for comparison. `sentence` is the finding in words,
+    with ``{value}``, or ``{size}`` and ``{side}`` (default: the name). `ours` says whether the threshold is a
+    margin of ours around 0. `sigma` are noise levels that are not part of the name. `sources` are names and
+    addresses of the lists of measurements.
     """
 
     name: str
@@ -65,11 +67,9 @@ class Effect:
     sources: tuple[tuple[str, str], ...] = ()
 
     @functools.cached_property
-    def tests(self) -> MeanTests | None:
-        """Tests of the mean; None with too few replicates, or some that are not finite."""
-        if len(self.values) < MIN_NETS or not np.isfinite(self.values).all():
-            return None
-        return mean_tests(self.values, self.threshold)
+    def tests(self) -> SignTests | None:
+        """Sign tests of the values; None without values."""
+        return sign_tests(self.values, self.threshold) if len(self.values) else None
 
     @property
     def p(self) -> tuple[float, float]:
@@ -84,18 +84,18 @@ class Effect:
 
     @property
     def range(self) -> tuple[float, float, float]:
-        """Mean and ends of its 95 % interval as shown to readers; NaN without an interval."""
-        if not len(self.values) or not np.isfinite(self.values).all():
-            return math.nan, math.nan, math.nan
-        mean = self.shown(float(np.mean(self.values)))
+        """Median and ends of its 95 % interval as shown to readers; NaN without an interval."""
         if self.tests is None:
-            return mean, math.nan, math.nan
-        low, high = sorted((self.shown(float(self.tests.low)), self.shown(float(self.tests.high))))
-        return mean, low, high
+            return math.nan, math.nan, math.nan
+        low, high = sorted((self._shown(float(self.tests.low)), self._shown(float(self.tests.high))))
+        return self._shown(float(self.tests.median)), low, high
+
+    def _shown(self, effect: float) -> float:
+        return math.nan if math.isnan(effect) else self.shown(effect)
 
     @property
     def interval(self) -> str:
-        """Mean with its interval in brackets, if there are enough replicates."""
+        """Median with its interval in brackets, if there are enough replicates."""
         return labels.interval(*self.range)
 
     @property
@@ -105,31 +105,39 @@ class Effect:
         return f"{sign} {labels.number(self.shown(self.threshold))}"
 
     @property
+    def sides(self) -> tuple[int, int]:
+        """Numbers of replicates above and below the threshold."""
+        return (int(self.tests.more), int(self.tests.less)) if self.tests else (0, 0)
+
+    @property
+    def balance(self) -> float:
+        """Share of replicates above the threshold less that below it."""
+        more, less = self.sides
+        return (more - less) / max(1, len(self.values))
+
+    @property
     def surplus(self) -> float:
-        """Distance of the mean above the threshold, in standard errors."""
-        values = self.values - self.threshold
-        if not np.isfinite(values).all():
-            return -math.inf
-        error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-        mean = float(values.mean())
-        if error:
-            return mean / error
-        return math.copysign(math.inf, mean) if mean else 0.0
+        """Distance of the median above the threshold, in median absolute deviations."""
+        if self.tests is None or not np.isfinite(self.tests.median):
+            return float(self.tests.median) if self.tests else 0.0
+        distance = float(self.tests.median) - self.threshold
+        spread = float(np.median(np.abs(self.values - self.tests.median)))
+        return distance / spread if spread else math.copysign(math.inf, distance) if distance else 0.0
 
     @property
     def leaning(self) -> str:
         """Side of the threshold on which the 95 % interval lies: "above", "below", or empty."""
         if self.tests is None:
             return ""
-        if self.tests.low > self.threshold:
+        if self.tests.above <= LEVEL / 2:
             return "above"
-        return "below" if self.tests.high < self.threshold else ""
+        return "below" if self.tests.below <= LEVEL / 2 else ""
 
     def in_words(self, sentence: str = "") -> str:
         """Return a sentence (default: that of the effect) with ``{value}``, ``{size}`` and ``{side}``."""
-        mean, low, high = self.range
-        size = labels.interval(-mean, -high, -low) if mean < 0 else self.interval
-        words = {"{value}": self.interval, "{size}": size, "{side}": "below" if mean < 0 else "above"}
+        median, low, high = self.range
+        size = labels.interval(-median, -high, -low) if median < 0 else self.interval
+        words = {"{value}": self.interval, "{size}": size, "{side}": "below" if median < 0 else "above"}
         sentence = sentence or self.sentence or f"{self.name}: {{value}}"
         for name, text in words.items():  # rule labels may contain braces
             sentence = sentence.replace(name, text)
@@ -154,26 +162,22 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """Convention in words; empty if the paper leaves nothing open."""
         return " / ".join(self.convention)
 
     @property
     def fewest(self) -> int:
-        """Smallest number of replicates of an effect."""
         return min(len(effect.values) for effect in self.effects)
 
     @functools.cached_property
     def uncorrected(self) -> tuple[float, float]:
         """p-values of "every effect is above" and "some effect is below", not corrected over statements."""
-        above = [effect.p[0] for effect in self.effects]
-        below = [effect.p[1] for effect in self.effects]
+        above, below = zip(*(effect.p for effect in self.effects), strict=True)
         return float(p_of_every_part(above)), float(p_of_some_part(below))
 
     @property
     def deciding(self) -> Effect:
-        """The least favourable effect, in standard errors."""
-        refuted = [effect for effect in self.effects if effect.leaning == "below"]
-        return min(refuted or self.effects, key=lambda effect: effect.surplus)
+        """The least favourable effect: by the balance of its replicates, then by its surplus."""
+        return min(self.effects, key=lambda effect: (effect.balance, effect.surplus))
 
     @property
     def mean(self) -> Effect | None:
@@ -185,41 +189,35 @@ class Trial:
 
     @property
     def finding(self) -> str:
-        """The deciding effect in words, with its threshold and number of replicates; or the reason."""
         if not self.effects:
             return self.reason
-        effect = self.deciding
-        if self.fewest < MIN_NETS:
-            notes = f"{labels.plural(self.fewest, self.replicate)}, at least {MIN_NETS} are needed"
-        else:
-            notes = labels.plural(len(effect.values), self.replicate)
-        infinite = int((~np.isfinite(effect.values)).sum())
-        if infinite:
-            notes += f"; not finite in {infinite}"
-        if effect.choices > 1:
-            notes += f"; the best of {effect.choices}"
-        if effect.against > 1:
-            notes += f"; compared with the best of {effect.against}"
-        if len(self.effects) > 1:
-            notes += f"; the least favourable of {len(self.effects)} parts"
-        return f"{effect.in_words()}, needed {effect.needed} ({notes})"
+        worst = self.deciding
+        parts = f"; the least favourable of {len(self.effects)} parts" if len(self.effects) > 1 else ""
+        infinite = int((~np.isfinite(worst.values)).sum())
+        gone = f"; not finite in {infinite}" if infinite else ""
+        count = f"in {worst.sides[0]} of {labels.plural(len(worst.values), self.replicate)}"
+        chosen = f"; the best of {worst.choices}" if worst.choices > 1 else ""
+        if worst.against > 1:
+            chosen += f"; compared with the best of {worst.against}"
+        return f"{worst.in_words()}, needed {worst.needed} ({count}{gone}{chosen}{parts})"
 
+    @functools.cached_property
     def attainable(self) -> tuple[float, float]:
-        """p-values that replicates with a scatter of 1 % of an effect would have, in either direction.
+        """p-values if for every effect all replicates were on one side: the smallest ones."""
+        agreeing = [float(p_of_signs(len(effect.values), len(effect.values))) for effect in self.effects]
+        above = [effect.choices * p for effect, p in zip(self.effects, agreeing, strict=True)]
+        below = [effect.against * p for effect, p in zip(self.effects, agreeing, strict=True)]
+        return min(1.0, float(p_of_every_part(above))), float(p_of_some_part(below))
 
-        They depend only on the numbers of replicates: if even these do not decide, they are too small.
-        """
-        above = max(effect.choices for effect in self.effects) * _smallest_p(self.fewest)
-        below = min(effect.against * _smallest_p(len(effect.values)) for effect in self.effects)
-        return min(1.0, above), min(1.0, len(self.effects) * below)
-
-
-def _smallest_p(replicates: int) -> float:
-    """p-value of "above zero" for evenly spaced replicates with mean 1 and standard deviation 0.01."""
-    if replicates < MIN_NETS:
-        return 1.0
-    scatter = np.linspace(-1, 1, replicates)
-    return float(mean_tests(1 + 0.01 * scatter / scatter.std(ddof=1)).above)
+    def repeated(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """p-values of other numbers of replicates, if the shares on either side are those of these."""
+        above, below = [], []
+        for effect in self.effects:
+            # Rounded down, since one replicate less on a side is the less favourable case.
+            more, less = (counts * number // len(effect.values) for number in effect.sides)
+            above.append(effect.choices * p_of_signs(more, counts))
+            below.append(effect.against * p_of_signs(less, counts))
+        return p_of_every_part(np.stack(above, -1)), p_of_some_part(np.stack(below, -1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,13 +246,16 @@ class Answer:
 
         `lacking` are the missing measurements of conventions with some.
         """
-        trials = []
-        for convention, effects_of_convention in effects.items():
-            measured = tuple(effects_of_convention)
-            if measured and all(len(effect.values) for effect in measured):
-                trials.append(Trial(measured, replicate, convention))
-        for convention, reason in lacking.items():
-            trials.append(Trial((), replicate, convention, Verdict.NOT_MEASURED, reason=reason))
+        known = {convention: tuple(own) for convention, own in effects.items()}
+        trials = [
+            Trial(own, replicate, convention)
+            for convention, own in known.items()
+            if own and all(len(effect.values) for effect in own)
+        ]
+        trials += [
+            Trial((), replicate, convention, Verdict.NOT_MEASURED, reason=words)
+            for convention, words in lacking.items()
+        ]
         return cls(tuple(trials), fidelity, address) if trials else None
 
     @classmethod
@@ -273,13 +274,11 @@ class Answer:
         """Effect and interval of the trial that decides, as a sentence, or why there is no verdict."""
         if self.sentence:
             return self.sentence
-        verdict = next(iter(self.verdicts.counts))
-        trials = [trial for trial in self.trials if trial.verdict is verdict]
-        decisive = trials[0]
-        if verdict is Verdict.REFUTED and len(trials) > 1:
-            # standard errors compare effects of different units
-            decisive = min(trials, key=lambda trial: trial.deciding.surplus)
-        return f"{decisive.name}: {decisive.finding}" if len(self.trials) > 1 else decisive.finding
+        first = next(iter(self.verdicts.counts))
+        shown, *others = (trial for trial in self.trials if trial.verdict is first)
+        if first is Verdict.REFUTED and others:  # deviations compare effects of different units
+            shown = min(shown, *others, key=lambda trial: trial.deciding.surplus)
+        return f"{shown.name}: {shown.finding}" if len(self.trials) > 1 else shown.finding
 
     @property
     def why(self) -> str:
@@ -292,7 +291,13 @@ class Answer:
                 reasons.setdefault(trial.reason, []).append(trial.name)
         if len(reasons) == 1:
             return next(iter(reasons))
-        return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+        return "; ".join(f"{_listed(names)}: {reason}" for reason, names in reasons.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) <= _NAMED:
+        return ", ".join(names)
+    return f"{names[0]} and {len(names) - 1} other conventions"
 
 
 class Evidence:
@@ -300,29 +305,25 @@ class Evidence:
 
     def __init__(self, results: Results, dvia: str = PUBLISHED) -> None:
         self.results, self.dvia = results, dvia
-        self._cache: dict[Hashable, Any] = {}
+        self._made: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the result of `make`, which is called once for a key."""
-        if key not in self._cache:
-            self._cache[key] = make()
-        return self._cache[key]
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def of(self, experiment: str, **where: object) -> pd.DataFrame:
         """Measurements of an experiment with given values in some columns."""
         frame = self.results.frame
-        rows: pd.DataFrame = self.once(experiment, lambda: frame[frame["experiment"] == experiment])
+        own = self.once(experiment, lambda: frame[frame["experiment"] == experiment])
         for column, value in where.items():
-            rows = rows[rows[column] == value]
-        return rows
+            own = own[own[column] == value]
+        return own
 
     def timed(self, architecture: str, method: str, phase: str = "forward") -> Row | None:
-        """The time of a method on a net; None if it was not timed."""
-        key = (architecture, method, phase)
-        for row in self.results.runtime:
-            if (row.architecture, row.method, row.phase) == key:
-                return row
-        return None
+        wanted = (architecture, method, phase)
+        rows = (row for row in self.results.runtime if (row.architecture, row.method, row.phase) == wanted)
+        return next(rows, None)
 
 
 Rule = Callable[[Evidence], "Answer | None"]
@@ -352,10 +353,8 @@ class Statement:
     @property
     def rows(self) -> list[tuple[str, Trial]]:
         """Measured trials with the version of DVIA."""
-        rows = [("as published", trial) for trial in self.answer.trials]
-        if self.regular:
-            rows += [("regular pass", trial) for trial in self.regular.trials]
-        return [(version, trial) for version, trial in rows if trial.effects]
+        versions = {"as published": self.answer.trials, "regular pass": self.regular and self.regular.trials}
+        return [(name, one) for name, trials in versions.items() for one in trials or () if one.effects]
 
 
 @dataclass(frozen=True)
@@ -373,135 +372,137 @@ def judged(topics: Iterable[Topic], results: Results) -> tuple[Topic, ...]:
     return tuple(_judged(topic, published, regular) for topic in topics)
 
 
-def _judged(topic: Topic, evidence: Evidence, evidence_of_regular: Evidence) -> Topic:
-    answers = _answers(topic, evidence)
-    regular: dict[str, Answer] = {}
-    if any(statement.dvia for statement in topic.statements):
-        regular = _answers(topic, evidence_of_regular)
-    statements = []
-    for statement in topic.statements:
-        regular_answer = regular[statement.key] if statement.dvia else None
-        if regular_answer and regular_answer.verdicts.outcome is Outcome.NOT_MEASURED:
-            regular_answer = None
-        statements.append(replace(statement, answer=answers[statement.key], regular=regular_answer))
+def _judged(topic: Topic, evidence: Evidence, of_regular: Evidence) -> Topic:
+    answers, regular = _answers(topic, evidence), dict[str, Answer]()
+    if about_dvia := {one.key for one in topic.statements if one.dvia}:
+        regular = _answers(topic, of_regular)
+    measured = {
+        key: answer
+        for key, answer in regular.items()
+        if key in about_dvia and answer.verdicts.outcome is not Outcome.NOT_MEASURED
+    }
+    statements = (
+        replace(one, answer=answers[one.key], regular=measured.get(one.key)) for one in topic.statements
+    )
     return replace(topic, statements=tuple(statements))
 
 
 def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
     """Answers with verdicts, corrected over the statements tried under each convention (Holm)."""
-    answers = {statement.key: _unjudged(statement, evidence) for statement in topic.statements}
-    uncorrected: dict[TrialKey, tuple[float, float]] = {}
-    for key, answer in answers.items():
-        for trial in answer.trials:
-            # A single effect with enough replicates can refute the statement.
-            is_tested = trial.verdict is None and max(len(e.values) for e in trial.effects) >= MIN_NETS
-            if is_tested:
-                uncorrected[key, trial.convention] = trial.uncorrected
-    families = _families(uncorrected)
-    corrected = _corrected(uncorrected, families)
-    judged_answers = {}
-    for key, answer in answers.items():
-        trials = []
-        for trial in answer.trials:
-            if trial.verdict is None:
-                trial = _with_verdict(key, trial, uncorrected, corrected, families)
-            trials.append(trial)
-        judged_answers[key] = replace(answer, trials=tuple(trials))
-    return judged_answers
+    answers = {}
+    for one in topic.statements:
+        reason = one.reason or "not measured in these results"
+        nothing = Answer((Trial(verdict=Verdict.NOT_MEASURED, reason=reason),))
+        answers[one.key] = (one.rule and one.rule(evidence)) or nothing
+    tried = {
+        (key, trial.convention): trial
+        for key, answer in answers.items()
+        for trial in answer.trials
+        if trial.verdict is None
+    }
+    # A convention may settle less than another. A trial under it belongs to the family of each convention
+    # that settles as much and more.
+    families = [
+        [which for which in tried if set(which[1]) <= set(convention)]
+        for convention in {convention for _, convention in tried}
+    ]
+    # p-values of "supported" and of "refuted". A trial with too few replicates to be significant at all can
+    # be in no error, and takes no part in the correction.
+    corrected = [
+        _corrected(
+            {which: trial.uncorrected[k] for which, trial in tried.items() if trial.attainable[k] <= LEVEL},
+            families,
+        )
+        for k in range(2)
+    ]
+
+    def decided(which: TrialKey, trial: Trial) -> Trial:
+        if trial.verdict is not None:
+            return trial
+        p = corrected[0].get(which, 1.0), corrected[1].get(which, 1.0)
+        verdict, reason = decide(*p), ""
+        if verdict is Verdict.UNDECIDED:
+            reason = _undecided(
+                trial, (_open(which, corrected[0], families), _open(which, corrected[1], families))
+            )
+        return replace(trial, verdict=verdict, p=p, reason=reason)
+
+    return {
+        key: replace(answer, trials=tuple(decided((key, trial.convention), trial) for trial in answer.trials))
+        for key, answer in answers.items()
+    }
 
 
-def _unjudged(statement: Statement, evidence: Evidence) -> Answer:
-    """Effects under each convention, most of them without verdicts."""
-    answer = statement.rule(evidence) if statement.rule else None
-    if answer:
-        return answer
-    reason = statement.reason or "not measured in these results"
-    return Answer((Trial(verdict=Verdict.NOT_MEASURED, reason=reason),))
-
-
-def _families(trials: Iterable[TrialKey]) -> list[list[TrialKey]]:
-    """Trials over which tests are corrected, for each convention.
-
-    A convention may settle less than another. A trial under it belongs to the family of each convention that
-    settles as much and more.
-    """
-    trials = list(trials)
-    conventions = {convention for _, convention in trials}
-    return [[trial for trial in trials if set(trial[1]) <= set(convention)] for convention in conventions]
-
-
-def _with_verdict(
-    key: str,
-    trial: Trial,
-    uncorrected: Mapping[TrialKey, tuple[float, float]],
-    corrected: Mapping[TrialKey, tuple[float, float]],
-    families: list[list[TrialKey]],
-) -> Trial:
-    """Decide on a trial of the statement `key`; one without enough replicates has the p-values 1."""
-    trial_key = key, trial.convention
-    p = corrected.get(trial_key, (1.0, 1.0))
-    verdict = decide(*p)
-    reason = ""
-    if verdict is Verdict.UNDECIDED:
-        attainable = p
-        if trial_key in uncorrected:
-            best_case = {**uncorrected, trial_key: trial.attainable()}
-            attainable = _corrected(best_case, families)[trial_key]
-        family_sizes = [len(family) for family in families if trial_key in family]
-        reason = _undecided(trial, min(attainable) <= LEVEL, max(family_sizes, default=1))
-    return replace(trial, verdict=verdict, p=p, reason=reason)
-
-
-def _corrected(
-    p: Mapping[TrialKey, tuple[float, float]], families: list[list[TrialKey]]
-) -> dict[TrialKey, tuple[float, float]]:
-    """Holm's correction of both p-values; of several families of a trial, the largest p-value counts."""
-    largest = dict.fromkeys(p, (0.0, 0.0))
+def _corrected(p: Mapping[TrialKey, float], families: list[list[TrialKey]]) -> dict[TrialKey, float]:
+    """p-values corrected within each family, the largest of all families."""
+    largest = dict.fromkeys(p, 0.0)
     for family in families:
-        above = holm([p[trial][0] for trial in family]).tolist()
-        below = holm([p[trial][1] for trial in family]).tolist()
-        for trial, p_above, p_below in zip(family, above, below, strict=True):
-            largest[trial] = (max(largest[trial][0], p_above), max(largest[trial][1], p_below))
+        tested = [which for which in family if which in p]
+        for which, adjusted in zip(tested, holm([p[which] for which in tested]).tolist(), strict=True):
+            largest[which] = max(largest[which], adjusted)
     return largest
 
 
-def _undecided(trial: Trial, is_decidable: bool, family_size: int) -> str:
-    """Reason why a trial is undecided: replicates, correction, our threshold, or the data.
+def _open(which: TrialKey, corrected: Mapping[TrialKey, float], families: list[list[TrialKey]]) -> int:
+    """Number of statements over which Holm's method corrects a trial: those that it does not reject."""
+    return max(
+        sum(other == which or corrected.get(other, 0.0) > LEVEL for other in family)
+        for family in families
+        if which in family
+    )
 
-    `is_decidable` is whether replicates that hardly scatter would decide.
+
+_MOST = 1000
+"""Replicates from which the data are said to lie at the threshold."""
+
+
+def _undecided(trial: Trial, statements: tuple[int, int]) -> str:
+    """What leaves a trial undecided, and how many more replicates like these would decide it.
+
+    `statements` are the numbers of statements over which "supported" and "refuted" are corrected.
     """
-    count = labels.plural(trial.fewest, trial.replicate)
-    if trial.fewest < MIN_NETS:
-        return f"the number of {trial.replicate}s cannot decide: {count}, at least {MIN_NETS} are needed"
-    if not is_decidable:
-        return (
-            f"the number of {trial.replicate}s cannot decide: {count} would not, even if they scattered by "
-            f"only 1 % of the effect, after correction over {labels.plural(family_size, 'statement')}"
+    critical = [LEVEL / number for number in statements]
+    over = labels.plural(max(statements), "statement")
+    if not any(least <= p for least, p in zip(trial.attainable, critical, strict=True)):
+        reason = (
+            f"the number of {trial.replicate}s decides: {trial.fewest} are too few for a significant result, "
+            f"even if all agreed{f', after correction over {over}' if max(statements) > 1 else ''}"
         )
-    deciding = trial.deciding
-    if deciding.leaning:
-        few = f" and for only {count}" if trial.fewest < MANY_NETS else ""
+    elif min(trial.uncorrected) <= LEVEL:
+        verdict = decide(*trial.uncorrected)
+        reason = f"the correction over {over} decides: this one alone would be {verdict}"
+    else:
+        reason = _of_values(trial.deciding, trial.replicate)
+    counts = np.arange(trial.fewest + 1, _MOST + 1)
+    supported, refuted = trial.repeated(counts)
+    deciding = counts[(supported <= critical[0]) | (refuted <= critical[1])]
+    if not len(deciding):
+        return f"{reason}; the data lie at the threshold"
+    more = int(deciding[0]) - trial.fewest
+    return f"{reason}; {labels.plural(more, f'more {trial.replicate}')} like these would decide"
+
+
+def _of_values(effect: Effect, replicate: str) -> str:
+    """Whether a threshold of ours, the resolution or the data themselves leave an effect undecided."""
+    more, less = effect.sides
+    number = len(effect.values)
+    equal, count = number - more - less, labels.plural(number, replicate)
+    from_zero = sign_tests(effect.values)
+    if effect.ours and min(from_zero.above, from_zero.below) <= LEVEL:
+        side, beyond = max(("above", int(from_zero.more)), ("below", int(from_zero.less)), key=itemgetter(1))
         return (
-            "the data do not decide: the interval of this effect alone excludes the threshold, the test does "
-            f"not, which is corrected over {labels.plural(family_size, 'statement')}{few}"
+            f"our threshold decides: {more} of {count} are above it, and {beyond} would be {side} a "
+            "threshold of zero"
         )
-    if not np.isfinite(deciding.values).all():
-        return "the data do not decide: some effects are not finite"
-    tests = deciding.tests
-    if deciding.ours and tests:
-        # Known so well that another threshold of this size would have decided.
-        is_precise = tests.high - tests.low <= 2 * abs(deciding.threshold)
-        if is_precise and not tests.low <= 0 <= tests.high:
-            return "the threshold decides: the effect is known to within our threshold, and lies close to it"
-    return "the data do not decide: the interval contains the threshold"
+    if min(p_of_signs(more + equal, number), p_of_signs(less + equal, number)) <= LEVEL:
+        return f"the resolution of the measurement decides: {equal} of {count} equal the threshold"
+    return f"the data do not decide: {more} of {count} are above the threshold"
 
 
 def paired(frame: pd.DataFrame, replicate: Sequence[str]) -> pd.DataFrame:
-    """Return mean values by replicate (rows; columns of `frame`) and rule (columns)."""
     return frame.pivot_table("value", list(replicate), "rule", aggfunc="mean", observed=True)
 
 
 def finite(values: ArrayLike) -> NDArray[np.float64]:
-    """Return the finite values, shape (n,)."""
     values = np.asarray(values, dtype=float)
     return values[np.isfinite(values)]

@@ -1,14 +1,13 @@
 """The paper's claims on its simulation tables as data, and the measurements that test them.
 
-A claim has parts, each a one-sided statement about a mean effect over trained nets. The experiments
+A claim has parts, each a one-sided statement about the effect in most trained nets. The experiments
 behind it give each net its own inputs, so that the net is the replicate; scores are averaged over its inputs
 (and outputs) first. See `reports.statistics.verdicts` for the statistics.
 
 The floor of W1 distances is subtracted in quadrature. The result may be 0, where neither a logarithm nor a
 quotient exists. Distances are therefore compared, net by net, by the symmetric relative difference (b - a) /
 ((a + b) / 2). It is bounded, 0 if both are 0, and independent of the net's scale. It agrees with the log
-ratio to third order (2 tanh(log ratio / 2)), so that its intervals suffer neither from skewed distances nor
-from zeros.
+ratio to third order (2 tanh(log ratio / 2)).
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ GROWTH = Scale(
 
 
 class Part(NamedTuple):
-    """One statement: on nets of `depth`, the mean over nets of a sum of scores is above `threshold`.
+    """One statement: on most nets of `depth`, a sum of scores is above `threshold`.
 
     `terms` are (coefficient, rule, sigma).
     """
@@ -343,8 +342,8 @@ RULES: Mapping[str, Rule] = {key: partial(_answer, parts) for key, parts in PART
 
 
 _ABOUT = (
-    "Scores are averaged over the inputs (and outputs) of a net first and over nets then; the number at each "
-    "list is the plain mean of its measurements."
+    "Scores are averaged over the inputs (and outputs) of a net, and an effect is the median over nets; the "
+    "number at each list is the plain mean of its measurements."
 )
 
 

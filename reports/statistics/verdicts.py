@@ -1,36 +1,26 @@
-"""The statistics of a verdict: tests of net means, combined over parts, corrected over claims.
+"""The statistics of a verdict: sign tests over replicates, combined over parts, corrected over claims.
 
-A part states "the mean effect is above a threshold". A claim is the conjunction of its parts. It *holds* if
-the one-sided test of every part rejects "at or below" (intersection-union, Berger 1982: the p-value of the
-claim is the largest of its parts, without correction). It *fails* if some part lies significantly below its
+A part states "for more than half of all nets, the effect is above a threshold", or in other words that the
+median over nets is. A claim is the conjunction of its parts. It *holds* if the one-sided test of every part
+rejects "for half or fewer" (intersection-union, Berger 1982: the p-value of the claim is the largest of its
+parts, without correction). It *fails* if for some part more than half of all nets lie significantly below the
 threshold (the smallest p-value, times the number of parts). Both kinds of p-values are corrected over claims
 by Holm's method, each kind separately. Any false "holds" then has a probability of at most `LEVEL`, and so
-has any false "fails", as long as the tests of the parts keep their level.
+has any false "fails".
 
-Effects are skewed over nets, and Student's t is then too confident on the side away from the long tail: if
-most nets are good and few are bad, many samples miss the bad nets and look homogeneous. A part is therefore
-rejected only if both Student's t and t after Hall's transformation, which removes the skewness, reject it.
-Both have a third of the degrees of freedom, since a sample that misses a tail underestimates spread and
-skewness at once. Hall's transformation is a cubic that never decreases. It has an inverse, so that interval
-and test agree.
-
-``tests/calibration/verdicts.py`` simulates how often verdicts are wrong under the measured effects. The third
-was chosen by it; with half of the degrees of freedom the errors exceed `LEVEL`. This holds from
-`MANY_NETS` on; with ten nets 0.14 of the verdicts would be wrong. With fewer nets the tests therefore have
-proportionally fewer degrees of freedom, and the sign test has fewer signs: if three nets in thirty differ
-from the rest, ten nets are alike in a third of all samples. The interval is not reduced, since it covers a
-single effect. No test can account for nets outside the sample: if one net in fifty carries the whole effect,
-half of all samples of thirty do not contain it.
+Effects are skewed over nets. No test of their mean keeps its level for all laws and has power (Bahadur and
+Savage 1956): if one net in fifty carries the whole mean, half of all samples of thirty do not contain it. The
+sign test keeps its level for every law and number of nets, and does not depend on the scale on which
+an effect is expressed. ``tests/calibration/candidates.py`` compares it with nine other tests.
 
 References
 ----------
-Student, "The probable error of a mean", Biometrika 6, 1908.
-Hall, "On the removal of skewness by transformation", J. R. Statist. Soc. B 54, 1992.
-Joanes and Gill, "Comparing measures of sample skewness and kurtosis", The Statistician 47, 1998.
+Dixon and Mood, "The statistical sign test", J. Amer. Statist. Assoc. 41, 1946.
+Bahadur and Savage, "The nonexistence of certain statistical procedures in nonparametric problems", Ann. Math.
+Statist. 27, 1956.
 Berger, "Multiparameter hypothesis testing and acceptance sampling", Technometrics 24, 1982.
 Dunn, "Multiple comparisons among means", J. Amer. Statist. Assoc. 56, 1961 (Bonferroni's inequality).
 Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statist. 6, 1979.
-Dixon and Mood, "The statistical sign test", J. Amer. Statist. Assoc. 41, 1946.
 Hurlbert, "Pseudoreplication and the design of ecological field experiments", Ecol. Monogr. 54, 1984.
 """
 
@@ -44,14 +34,10 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.stats import binom
 
 LEVEL = 0.05
 """Probability of any false verdict of one kind, over all claims together."""
-MIN_NETS = 3
-"""Two nets show no skewness."""
-MANY_NETS = 30
-"""From this number on a third of the degrees of freedom keeps the level; fewer nets need fewer still."""
 
 _ROUNDING = 1e-12  # smaller differences, relative to the values themselves, are float64 rounding
 
@@ -66,81 +52,62 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class MeanTests:
-    """Tests of means against thresholds, one for each leading index of the effects.
+class SignTests:
+    """Sign tests of effects against thresholds, one for each leading index of the effects.
 
-    `low` to `high` is a two-sided 95 % interval of the mean: the thresholds that neither side rejects at 2.5
-    %. `above` is the p-value of "the mean is above the threshold" (null hypothesis: at or below), and `below`
-    that of "the mean is below it".
+    `median` is that of the sample, and `low` to `high` its 95 % interval: the thresholds that neither side
+    rejects at 2.5 %. Fewer than six effects have no such interval, and its ends are NaN. `more` and `less`
+    are the numbers of effects above and below the threshold. `above` is the p-value of "more than half of all
+    effects are above the threshold" (null hypothesis: at most half), and `below` that of "more than half are
+    below it".
     """
 
-    mean: NDArray[np.float64]
+    median: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    more: NDArray[np.int64]
+    less: NDArray[np.int64]
     above: NDArray[np.float64]
     below: NDArray[np.float64]
 
 
-def mean_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> MeanTests:
-    """Test means over nets from both sides, by Student's t and by t corrected for skewness.
+def sign_tests(effects: ArrayLike, thresholds: ArrayLike = 0.0) -> SignTests:
+    """Test from both sides whether effects are above thresholds for more than half of all nets.
 
-    `effects` are finite and have the shape (..., nets); `thresholds` broadcast to the leading shape, which
-    the results have. Each p-value is one-sided, not corrected for multiple tests, and the larger of the two
-    tests. Both tests have a third of the degrees of freedom, and less with fewer nets than `MANY_NETS`.
-
-    If all n nets show the same effect, t is undefined and the sign test replaces both tests. Its p-value is
-    2^-n on the side of the effect (with a smaller exponent for few nets), and 1 on both sides if the effect
-    equals the threshold.
+    `effects` have the shape (..., nets); `thresholds` broadcast to the leading shape, which the results have.
+    Infinite effects lie on their side of the threshold. Effects that equal it up to rounding, and NaN, count
+    as neither above nor below. Each p-value is one-sided and not corrected for multiple tests.
     """
-    values = np.asarray(effects, dtype=float)
-    nets = values.shape[-1]
-    if nets < 2:
-        raise ValueError(f"a test of means needs two nets or more, not {nets}")
-    thresholds = np.asarray(thresholds, dtype=float)
     # Nets are the replicates. Inputs of one net share its weights, so that counting them as replicates would
     # make intervals too narrow (Hurlbert 1984). They are averaged within each net beforehand.
-    mean, sd = values.mean(-1), values.std(-1, ddof=1)
-    negligible = _ROUNDING * (np.abs(values).max(-1) + np.abs(thresholds))
-    still = sd <= negligible
-    unit = np.where(still, 1.0, sd)
-    skewness = _skewness((values - mean[..., np.newaxis]) / unit[..., np.newaxis])
-    excess = mean - thresholds
-    t = np.sqrt(nets) * excess / unit
-    skewless = _skewless(t, skewness, nets)
-    freedom, few = (nets - 1) / 3, min(1.0, nets / MANY_NETS)
-    tested = few * freedom
-    # probability that signs, each + or - with equal probability, are all a given one (sign test)
-    signs = 0.5 ** (few * nets)
-    above, below = stdtr(tested, -np.minimum(t, skewless)), stdtr(tested, np.maximum(t, skewless))
-    quantile = float(stdtrit(freedom, 1 - LEVEL / 2))
-    error = sd / np.sqrt(nets)
-    return MeanTests(
-        mean=mean,
-        low=mean - np.maximum(quantile, _skewed(quantile, skewness, nets)) * error,
-        high=mean - np.minimum(-quantile, _skewed(-quantile, skewness, nets)) * error,
-        above=np.where(still, np.where(excess > negligible, signs, 1.0), above),
-        below=np.where(still, np.where(excess < -negligible, signs, 1.0), below),
+    values = np.asarray(effects, dtype=float)
+    nets = values.shape[-1]
+    if not nets:
+        raise ValueError("a sign test needs one net or more, not 0")
+    thresholds = np.asarray(thresholds, dtype=float)[..., np.newaxis]
+    negligible = _ROUNDING * (np.abs(np.where(np.isfinite(values), values, 0)) + np.abs(thresholds))
+    more = (values > thresholds + negligible).sum(-1)
+    less = (values < thresholds - negligible).sum(-1)
+    # The interval lies between the effects of this rank from either end (Dixon and Mood 1946).
+    rank = int(np.sum(binom.cdf(np.arange(nets), nets, 0.5) <= LEVEL / 2)) - 1
+    ordered = np.sort(values, -1)
+    nothing = np.full(values.shape[:-1], np.nan)
+    with np.errstate(invalid="ignore"):  # between opposite infinities
+        median = np.median(values, -1)
+    return SignTests(
+        median=median,
+        low=ordered[..., rank] if rank >= 0 else nothing,
+        high=ordered[..., nets - 1 - rank] if rank >= 0 else nothing,
+        more=more,
+        less=less,
+        above=p_of_signs(more, nets),
+        below=p_of_signs(less, nets),
     )
 
 
-def _skewness(standardised: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sample skewness G1 along the last axis (Joanes and Gill 1998); 0 for two values."""
-    nets = standardised.shape[-1]
-    return (standardised**3).sum(-1) * nets / ((nets - 1) * max(nets - 2, 1))
-
-
-def _skewless(t: NDArray[np.float64], skewness: NDArray[np.float64], nets: int) -> NDArray[np.float64]:
-    """Hall's transformation of t, which never decreases in t."""
-    a = skewness / np.sqrt(nets)
-    return t * (1 + a * t / 3 * (1 + a * t / 9)) + a / 6
-
-
-def _skewed(skewless: float, skewness: NDArray[np.float64], nets: int) -> NDArray[np.float64]:
-    """Inverse of `_skewless`."""
-    a = skewness / np.sqrt(nets)
-    z = skewless - a / 6
-    root = np.cbrt(1 + a * z)
-    return 3 * z / (1 + root * (1 + root))  # 3 (root - 1) / a, which is undefined at a = 0
+def p_of_signs(count: ArrayLike, nets: ArrayLike) -> NDArray[np.float64]:
+    """Probability that at least `count` of `nets` signs, each + or - with equal probability, are +."""
+    return np.asarray(binom.sf(np.asarray(count) - 1, np.asarray(nets), 0.5), dtype=float)
 
 
 def p_of_every_part(p: ArrayLike) -> NDArray[np.float64]:

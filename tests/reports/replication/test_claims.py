@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -8,7 +9,7 @@ from sdp_bench.bench.experiments import experiment
 from sdp_bench.bench.metrics import metric
 from sdp_bench.reports.replication.claims import CONVENTIONS, quantity
 from sdp_bench.reports.statement import PUBLISHED, REGULAR, judged
-from sdp_bench.reports.statistics.verdicts import LEVEL, Outcome, Verdict, mean_tests
+from sdp_bench.reports.statistics.verdicts import LEVEL, Outcome, Verdict, sign_tests
 from tests.reports.made_up import Results, checked
 from tests.reports.replication.helpers import MC, TABLES, TV_SIGMAS, claims_frame
 
@@ -137,14 +138,14 @@ def test_statements_about_dvia_are_judged_against_both_versions(true):
     assert found["tv-mc"].regular is None
 
 
-def test_effects_are_means_of_net_means(true):
+def test_effects_are_medians_of_net_means(true):
     found = effect(answers(true, "tv-mc")["tv-mc"], 2, OWN.convention, FIRST)
     chosen = true[where(true, metric_spec=OWN.spec, sigma=10.0, depth=4)]
     nets = chosen.pivot_table("value", "net", "rule", aggfunc="mean", observed=True)
     effects = nets[MC] - nets["sdp"]
-    tests = mean_tests(effects)
-    assert found.values.mean() == pytest.approx(effects.mean(), rel=1e-12)
-    assert (found.tests.low, found.tests.high) == pytest.approx((tests.low, tests.high))
+    tests = sign_tests(effects)
+    ends = float(tests.low), float(tests.high)
+    assert found.range == pytest.approx((np.median(effects), *ends), rel=1e-12)
 
 
 def test_as_good_as_allows_the_margin_and_better_does_not():
@@ -213,16 +214,15 @@ def test_a_measurement_that_failed_leaves_out_its_pair_only(true):
     assert found.values == pytest.approx(pair.values)
 
 
-@pytest.mark.parametrize("value", [0.0, math.inf])
-def test_what_is_not_finite_can_neither_support_nor_refute_by_itself(true, value):
+@pytest.mark.parametrize(("value", "below"), [(0.0, 30), (math.inf, 29)])
+def test_an_infinite_effect_of_one_net_counts_as_one_on_its_side(true, value, below):
     row = true.index[where(true, metric="std_ratio", rule="dvia", sigma=100.0, depth=4)][:4]
     broken = true.assign(value=true["value"].where(~true.index.isin(row), value))
     answer = answers(broken, "sd-dvia")["sd-dvia"]
-    assert answer.verdicts.outcome is Outcome.UNDECIDED
-    assert "not finite in 1" in answer.finding
-    assert "sds of DVIA are – times the true ones at σ = 100" in answer.finding
-    failing = shifted(broken, 9.0, metric="std_ratio", rule="dvia", sigma=1000.0)
-    assert answers(failing, "sd-dvia")["sd-dvia"].verdicts.outcome is Outcome.REFUTED
+    assert answer.verdicts.outcome is Outcome.SUPPORTED
+    (one,) = (each for each in answer.trials[0].effects if each.sigma == "100")
+    assert one.sides == (below, 30 - below)
+    assert one.range[0] == pytest.approx(1 / 2.6, rel=0.02)
 
 
 def test_infinite_distances_and_opposite_infinities_raise_no_warning(true):

@@ -344,7 +344,7 @@ def selected(areas, seeds=10):
     for place, ((objective, score, scale), area) in enumerate(areas.items()):
         for reading in READINGS[score]:
             for seed in range(seeds):
-                value = area + 1e-4 * seed * (1 + place)
+                value = area + 1e-4 * (-1) ** seed * (1 + place)
                 rows.append(("selective", objective, score, "rcauc", reading, seed, scale, value))
     columns = "experiment objective rule metric component seed sigma value"
     return of_frame("selective", made_up.table(columns, rows))

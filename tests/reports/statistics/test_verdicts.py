@@ -1,140 +1,107 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy import optimize, stats
+from scipy import stats
 
 from sdp_bench.oracles.estimate.multiplicity import holm
 from sdp_bench.reports.statistics.verdicts import (
     LEVEL,
-    MANY_NETS,
     Outcome,
     Verdict,
     Verdicts,
     decide,
-    mean_tests,
     p_of_every_part,
     p_of_some_part,
+    sign_tests,
 )
+from tests.calibration.candidates import DATA, TESTS
+from tests.calibration.rate import SIGNIFICANCE
 
-
-def worse_of_two(values, threshold, freedom):
-    """p-value of "above", from the definitions: by Student's t and by Hall's transformation of it."""
-    nets = len(values)
-    t, skewness = (stats.ttest_1samp(values, threshold).statistic, stats.skew(values, bias=False))
-    u = t / math.sqrt(nets)
-    hall = math.sqrt(nets) * (
-        u + skewness * u**2 / 3 + skewness**2 * u**3 / 27 + skewness / (6 * nets)
-    )  # equation (5) of Hall 1992
-    return max(stats.t.sf(t, freedom), stats.t.sf(hall, freedom))
-
-
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("nets", "freedom"), [(12, 11 / 3 * 12 / 30), (30, 29 / 3), (60, 59 / 3)])
-def test_p_is_the_larger_of_students_and_halls(seed, nets, freedom):
-    effects = 0.05 - np.random.default_rng(seed).exponential(0.05, size=(2, nets))
-    tests = mean_tests(effects, -0.01)
-    for row, above, below in zip(effects, tests.above, tests.below, strict=True):
-        assert above == pytest.approx(worse_of_two(row, -0.01, freedom), rel=1e-9)
-        assert below == pytest.approx(worse_of_two(-row, 0.01, freedom), rel=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_interval_is_of_thresholds_that_neither_side_rejects(seed):
-    effects = np.random.default_rng(seed).exponential(0.05, size=12)
-    tests = mean_tests(effects)
-
-    def above(threshold):
-        return worse_of_two(effects, threshold, 11 / 3) - LEVEL / 2
-
-    def below(threshold):
-        return worse_of_two(-effects, -threshold, 11 / 3) - LEVEL / 2
-
-    assert tests.mean == pytest.approx(effects.mean())
-    assert tests.low == pytest.approx(optimize.brentq(above, tests.mean - 1, tests.mean), rel=1e-6)
-    assert tests.high == pytest.approx(optimize.brentq(below, tests.mean, tests.mean + 1), rel=1e-6)
-    assert tests.high - tests.mean > tests.mean - tests.low  # a long upper tail may have more to come
-
-
-def test_of_many_symmetric_effects_the_test_is_students():
-    effects = np.random.default_rng(1).normal(0.001, 0.05, size=20_000)
-    tests = mean_tests(effects)
-    less = stats.ttest_1samp(effects, 0, alternative="less").pvalue
-    greater = stats.ttest_1samp(effects, 0, alternative="greater").pvalue
-    interval = stats.ttest_1samp(effects, 0).confidence_interval(0.95)
-    assert tests.below == pytest.approx(less, rel=1e-2)
-    assert tests.above == pytest.approx(greater, rel=1e-2)
-    assert (tests.low, tests.high) == pytest.approx((interval.low, interval.high), rel=1e-2)
-
-
-SAMPLES = arrays(float, st.integers(3, 40), elements=st.integers(-50, 50).map(float)).filter(
-    lambda values: np.ptp(values) > 0
+SAMPLES = arrays(
+    float,
+    st.integers(1, 40),
+    elements=st.integers(-50, 50).map(float) | st.sampled_from([-math.inf, math.inf]),
 )
 THRESHOLDS = st.integers(-60, 60).map(float)
 
 
-@given(SAMPLES, THRESHOLDS, st.integers(-9, 9), st.sampled_from([0.125, 3.0, 1e6]))
-def test_units_and_origin_do_not_matter(effects, threshold, shift, scale):
-    tests = mean_tests(effects, threshold)
-    moved = mean_tests((effects + shift) * scale, (threshold + shift) * scale)
-    sides = [float(tests.above), float(tests.below)]
-    assert [float(moved.above), float(moved.below)] == pytest.approx(sides, rel=1e-6, abs=1e-12)
-    ends = [(end + shift) * scale for end in (tests.low, tests.mean, tests.high)]
-    assert [moved.low, moved.mean, moved.high] == pytest.approx(ends, rel=1e-9, abs=1e-9 * scale)
+@given(SAMPLES, THRESHOLDS)
+def test_p_is_the_binomial_probability_of_as_many_signs(effects, threshold):
+    tests = sign_tests(effects, threshold)
+    more, less = int((effects > threshold).sum()), int((effects < threshold).sum())
+    assert (tests.more, tests.less) == (more, less)
+    for p, count in ((tests.above, more), (tests.below, less)):
+        assert p == pytest.approx(
+            stats.binomtest(count, len(effects), alternative="greater").pvalue, rel=1e-12
+        )
+
+
+@given(SAMPLES, THRESHOLDS)
+def test_the_interval_is_of_thresholds_that_neither_side_rejects(effects, threshold):
+    tests = sign_tests(effects, threshold)
+    if len(effects) < 6:
+        assert np.isnan([tests.low, tests.high]).all()
+        assert min(tests.above, tests.below) > LEVEL / 2
+    else:
+        assert tests.low <= tests.high
+        rejected = tests.above <= LEVEL / 2, tests.below <= LEVEL / 2
+        assert rejected == (threshold < tests.low, threshold > tests.high)
+
+
+@pytest.mark.parametrize("nets", [6, 9, 10, 30, 60])
+def test_the_interval_is_that_of_scipy(nets):
+    effects = np.random.default_rng(nets).exponential(size=nets)
+    exact = stats.quantile_test(effects, p=0.5).confidence_interval(1 - LEVEL)
+    tests = sign_tests(effects)
+    assert (tests.low, tests.high) == (exact.low, exact.high)
+    assert tests.median == np.median(effects)
+
+
+@given(SAMPLES, THRESHOLDS, st.sampled_from([np.exp2, np.arctan, lambda x: 3 * x + 1]))
+def test_the_scale_of_an_effect_does_not_matter(effects, threshold, monotone):
+    tests, moved = sign_tests(effects, threshold), sign_tests(monotone(effects), monotone(threshold))
+    assert (moved.above, moved.below) == (tests.above, tests.below)
 
 
 @given(SAMPLES, THRESHOLDS)
 def test_the_other_side_is_the_mirror_image(effects, threshold):
-    tests, mirrored = mean_tests(effects, threshold), mean_tests(-effects, -threshold)
-    sides = [float(tests.below), float(tests.above)]
-    assert [float(mirrored.above), float(mirrored.below)] == pytest.approx(sides, rel=1e-9)
-    assert (mirrored.low, mirrored.high) == pytest.approx((-tests.high, -tests.low), rel=1e-9)
+    tests, mirrored = sign_tests(effects, threshold), sign_tests(-effects, -threshold)
+    assert (mirrored.above, mirrored.below) == (tests.below, tests.above)
+    np.testing.assert_array_equal([mirrored.low, mirrored.high], [-tests.high, -tests.low])
 
 
-@given(SAMPLES, THRESHOLDS, st.floats(0, 50))
-def test_larger_effects_or_a_lower_threshold_make_above_surer(effects, threshold, by):
-    tests = mean_tests(effects, threshold)
-    for easier in (mean_tests(effects + by, threshold), mean_tests(effects, threshold - by)):
-        assert easier.above <= tests.above + 1e-12
-        assert easier.below >= tests.below - 1e-12
+def test_many_effects_are_tested_at_once():
+    effects = np.random.default_rng(0).normal(size=(2, 3, 12))
+    tests = sign_tests(effects, [[0.1], [-0.1]])
+    for row, threshold in enumerate((0.1, -0.1)):
+        for column in range(3):
+            one = sign_tests(effects[row, column], threshold)
+            assert (tests.above[row, column], tests.low[row, column]) == (one.above, one.low)
 
 
-@given(SAMPLES, THRESHOLDS)
-def test_interval_and_test_do_not_contradict_each_other(effects, threshold):
-    tests = mean_tests(effects, threshold)
-    assert tests.low < tests.mean < tests.high
-    assert tests.above + tests.below >= 1 - 1e-12
-    if min(abs(threshold - tests.low), abs(threshold - tests.high)) < 1e-9:
-        return
-    rejected = tests.above <= LEVEL / 2, tests.below <= LEVEL / 2
-    outside = threshold < tests.low, threshold > tests.high
-    # Of few nets the tests ask for more than the interval does.
-    assert rejected == outside if len(effects) >= MANY_NETS else rejected <= outside
+def test_what_equals_the_threshold_up_to_rounding_or_is_no_number_counts_on_neither_side():
+    tests = sign_tests([0.1, 0.3 - 0.2, 0.1, math.nan, 0.2], 0.1)
+    assert (tests.more, tests.less) == (1, 0)
+    assert (tests.above, tests.below) == (1 - 0.5**5, 1)
 
 
-@pytest.mark.parametrize(("effect", "above", "below"), [(0.1, 0.5, 1.0), (-0.1, 1.0, 0.5), (-0.01, 1.0, 1.0)])
-@pytest.mark.parametrize(("nets", "signs"), [(5, 25 / 30), (15, 7.5), (30, 30), (40, 40)])
-def test_without_spread_the_sign_test_stands_in(effect, above, below, nets, signs):
-    tests = mean_tests([effect] * nets, -0.01)
-    assert (tests.above, tests.below) == pytest.approx((above**signs, below**signs), rel=1e-12)
-    assert (tests.low, tests.mean, tests.high) == pytest.approx((effect, effect, effect))
+def test_no_nets_are_refused():
+    with pytest.raises(ValueError, match="one net or more, not 0"):
+        sign_tests([])
 
 
-def test_a_spread_of_rounding_size_counts_as_zero():
-    tests = mean_tests([0.1, 0.3 - 0.2, 0.1, 0.1], 0.1)
-    assert (tests.above, tests.below) == (1, 1)
-
-
-def test_two_nets_have_no_skewness():
-    assert mean_tests([0.1, 0.3]).above == pytest.approx(stats.t.sf(2, 1 / 3 * 2 / 30), rel=1e-9)
-
-
-def test_one_net_has_no_t():
-    with pytest.raises(ValueError, match="two nets or more, not 1"):
-        mean_tests([0.3])
+def test_of_ten_candidates_only_the_sign_test_keeps_its_level_for_every_law():
+    table = pd.read_csv(DATA)
+    null = table[table["shift"] == 0]
+    errors = (null["significant"] * null["trials"]).round()
+    too_large = stats.binom.sf(errors - 1, null["trials"], null["level"]) < SIGNIFICANCE
+    assert set(null["test"]) == set(TESTS)
+    assert set(null["test"]) - set(null["test"][too_large]) == {"sign"}
 
 
 def test_parts_and_claims_are_combined_by_hand():
