@@ -26,7 +26,7 @@ from ...plugins.code import Code, no_exit
 from ...text import public
 from ..storage import from_file, to_file
 from .inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, read_inputs
-from .programs import ENDS, PICKLED, Program
+from .programs import ENDS, PICKLED, PUBLISHED, Program, PublishedProgram
 
 KIND = "own"
 """Prefix of its "activation": no rule has a formula for it in advance."""
@@ -183,7 +183,8 @@ def find(
     """Find a net and try it on its inputs in a separate process.
 
     `net` is ``path/to/net.py:build`` or ``package.module:build``, with a function or class without
-    arguments or a module, or a file supported by `sdp_bench.bench.nets.own.programs`, or code. `inputs` is an
+    arguments or a module, or a file supported by `sdp_bench.bench.nets.own.programs`, or ``published:NAME``, or
+    code. `inputs` is an
     array of shape (B, *event) written by ``numpy.save``, or several of ``numpy.savez``, by name or in the
     order of the net's inputs; `rows` selects the first ones. `noisy` is the name or index of the input
     with noise; the others are the same for all examples. `output` is the key, field or index of the
@@ -221,6 +222,8 @@ def again(stored: OwnNet, address: str, digest: str) -> OwnNet:
 def _name_of(address: str) -> str:
     """Return the name of a net without its folder; a UserError if no net has such an address."""
     place, _, attribute = address.partition(":")
+    if place == PUBLISHED:
+        return address
     if place.endswith((*ENDS, *PICKLED)):
         if attribute:
             raise UserError(f"{place} is a net itself; leave :{attribute} out")
@@ -258,7 +261,10 @@ def _found(net: str | Code, name: str, inputs: str, values: Tensor, ports: Ports
         code = net
     else:
         place, _, attribute = net.partition(":")
-        code = user_code.find(place, attribute, net) if attribute else Program.find(place)
+        if place == PUBLISHED:
+            code = PublishedProgram.find(attribute)
+        else:
+            code = user_code.find(place, attribute, net) if attribute else Program.find(place)
     address = code.address
     made, was_half = _made(code, {**ports.given, ports.noisy: values}, notes)
     if isinstance(code, Program):
