@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ...bench.advice.thresholds import DEVIATIONS, LIMITS, outcomes
 from ...bench.metrics import Metric, recorded_metric
 from ...bench.metrics.references import ORACLE_MOMENTS
-from ..statistics.ranking import MIN_LEVELS, Ranking, Replicates
+from ..statistics.bounds import inputs_to_show_large, inputs_to_show_small, lower_bound, upper_bound
+from ..statistics.ranking import Ranking, Replicates
 from ..style import labels
 from ..style.names import RuleTraits, noise_symbol, noise_words
 from .comparisons import one_number
@@ -30,22 +33,30 @@ RELY = "rely on it"
 class Use:
     """A use of a prediction, the metrics of its error (the first measured one counts), and a small error.
 
-    `small` is an excess over the score of an exact rule: total variation, or the absolute logarithm of a
-    ratio; `limit` is the same in words.
+    `small` is a total variation, in excess of that of an exact rule if `in_excess`, or the absolute logarithm
+    of a ratio; `limit` is the same in words. `largest` bounds the error of an input. For ratios, which have
+    no bound, this is an assumption.
     """
 
     name: str
     metrics: tuple[str, ...]
     small: float
     limit: str
+    in_excess: bool = False
+    largest: float = 1.0
+
+    @property
+    def assumption(self) -> str:
+        """The largest error of an input in words, if that is an assumption."""
+        return f"a factor of {math.exp(self.largest):.0f} ({self.name})" if self.largest > 1 else ""
 
 
 WHOLE = "whole distribution"
 USES = (
     Use("class", ("tv_class",), LIMITS["class"], "1 point"),
-    Use(DEVIATIONS, ("std_ratio", "iqr_ratio"), LIMITS[DEVIATIONS], "5 %"),
-    Use(WHOLE, ("tv_headline", "tv_principal", "tv_joint"), LIMITS[WHOLE], "0.05"),
-    Use("tails", ("tails",), math.log(1.25), "a factor of 1.25"),
+    Use(DEVIATIONS, ("std_ratio", "iqr_ratio"), LIMITS[DEVIATIONS], "5 %", largest=math.log(3)),
+    Use(WHOLE, ("tv_headline", "tv_principal", "tv_joint"), LIMITS[WHOLE], "0.05", in_excess=True),
+    Use("tails", ("tails",), math.log(1.25), "a factor of 1.25", largest=math.log(100)),
 )
 
 _PERCENT = 1.25
@@ -58,29 +69,82 @@ _NOUNS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Error:
-    """Mean score of a rule at one noise level, half of its 95 % interval, and the score of an exact rule.
+    """Scores of a rule on the inputs of a net at one noise level, and whether they are small for a use.
 
-    `direction` is the mean logarithm of ratios, NaN for other metrics. `worst` is the largest score of an
-    input, NaN for fewer than three inputs.
+    `floors` are the scores of an exact rule, 0 if unknown. `inputs` numbers the inputs. `half_width` is half
+    of the 95 % interval of the mean over these inputs alone, from the errors of the measurements (0 if
+    unknown). `direction` is the mean logarithm of ratios, NaN for other metrics.
     """
 
+    use: Use
     metric: Metric
-    score: float
+    scores: NDArray[np.float64]
+    floors: NDArray[np.float64]
+    inputs: Sequence[float]
     half_width: float
-    floor: float
     direction: float
-    worst: float
+
+    @property
+    def score(self) -> float:
+        return float(self.scores.mean())
+
+    @property
+    def worst(self) -> float:
+        return float(self.scores.max())
+
+    @functools.cached_property
+    def bounds(self) -> tuple[float, float]:
+        """Lower and upper bound of the mean error for inputs like these, comparable with the limit.
+
+        Each bound is wrong with a probability of at most 5 %.
+        """
+        return lower_bound(self._excess, -self.floors.max()), upper_bound(self._limited, self.use.largest)
+
+    @property
+    def _excess(self) -> NDArray[np.float64]:
+        return self.scores - self.floors
+
+    @property
+    def _limited(self) -> NDArray[np.float64]:
+        """The errors that must not exceed the limit; finitely many samples can only increase their mean."""
+        return self._excess if self.use.in_excess else self.scores
+
+    @property
+    def is_small(self) -> bool | None:
+        """Whether the mean error for inputs like these is small; None if undecided."""
+        low, high = self.bounds
+        return _is_small(low, high, self.use.small)
+
+    @property
+    def is_small_here(self) -> bool | None:
+        """Whether the mean error for these inputs alone is small; None if undecided."""
+        low, high = self._excess.mean() - self.half_width, self._limited.mean() + self.half_width
+        return _is_small(low, high, self.use.small)
+
+    @property
+    def outcome(self) -> tuple[bool | None, bool | None]:
+        return self.is_small, self.is_small_here
+
+    @property
+    def is_small_so_far(self) -> bool | None:
+        """Whether the mean error is small, for these inputs alone if it is undecided for others."""
+        return self.is_small_here if self.is_small is None else self.is_small
+
+    @property
+    def needed(self) -> float:
+        """Number of inputs like these that would decide; infinite if no number is known to be enough."""
+        small = inputs_to_show_small(self._limited, self.use.small, self.use.largest)
+        large = inputs_to_show_large(self._excess, self.use.small, -self.floors.max())
+        return max(min(small, large), len(self.inputs) + 1)
 
     @property
     def text(self) -> tuple[str, str, str]:
-        """Words, the error with its 95 % interval, and its unit with the direction."""
-        low = max(0.0, self.score - self.half_width)
-        high = self.score + self.half_width
-        if not 0 < self.half_width < math.inf:
-            low = high = math.nan
-        ends = np.array([self.score, low, high])
+        """Words, the mean error with its bounds, and its unit with the direction."""
+        floor = float(self.floors.mean())
+        low, high = self.bounds
+        ends = np.array([self.score, low + floor, high + floor * self.use.in_excess])
         if self.metric.better == "one":
             noun = _NOUNS[self.metric.name]
             way = "too large" if self.direction > 0 else "too small"
@@ -92,24 +156,47 @@ class Error:
             return noun, labels.interval(*np.exp(ends)), f" times {way}"
         if self.metric.name == "tv_class":
             return "class probabilities off by ", labels.interval(*100 * ends), " points"
-        exact = f", exact rule {labels.number(self.floor)}" if math.isfinite(self.floor) else ""
+        exact = f", exact rule {labels.number(floor)}" if floor > 0 else ""
         return "total variation ", labels.interval(*ends), exact
 
     @property
     def worst_text(self) -> str:
+        """The largest error of an input, and the number of the input; empty for a single input."""
+        if len(self.inputs) == 1:
+            return ""
         if self.metric.name == "tv_class":
-            return f"{labels.number(100 * self.worst)} points"
-        if self.metric.better == "one":
+            text = f"{labels.number(100 * self.worst)} points"
+        elif self.metric.better == "one":
             factor = math.exp(self.worst)
-            return f"a factor of {labels.number(factor, 3 if factor < 2 else None)}"
-        return labels.number(self.worst)
+            text = f"a factor of {labels.number(factor, 3 if factor < 2 else None)}"
+        else:
+            text = labels.number(self.worst)
+        return f"{text} (input {self.inputs[int(self.scores.argmax())]:g})"
 
-    def is_small(self, use: Use) -> bool | None:
-        """Whether the error is small for a use; None if the interval contains the limit."""
-        exact = 0.0 if self.metric.better == "one" or math.isnan(self.floor) else self.floor
-        beyond = self.score - exact - use.small
-        half = 0.0 if math.isnan(self.half_width) else self.half_width
-        return None if abs(beyond) <= half else beyond < 0
+
+def _is_small(low: float, high: float, limit: float) -> bool | None:
+    return True if high <= limit else False if low > limit else None
+
+
+ACCURATE = {True: "accurate enough", False: "not accurate enough"}
+TRUSTED = {True: RELY, False: "do not rely on it"}
+
+
+def judgement(errors: Sequence[Error], words: Mapping[bool, str]) -> str:
+    """Say whether errors with the same outcomes are small, for these inputs alone if more are undecided."""
+    error = errors[0]
+    if error.is_small is not None:
+        return words[error.is_small]
+    count = len(error.inputs)
+    needed = max(error.needed for error in errors)
+    more = "the largest errors of single inputs are too large"
+    if math.isfinite(needed):
+        unit = 10 ** max(0, math.floor(math.log10(needed)) - 1)  # two digits
+        more = f"measure {math.ceil(needed / unit) * unit:,} inputs or more"
+    if error.is_small_here is None:
+        return f"undecided: {more}"
+    here = "this input" if count == 1 else f"these {count} inputs"
+    return f"{words[error.is_small_here]} for {here} (undecided for others: {more})"
 
 
 @dataclass(frozen=True)
@@ -143,15 +230,18 @@ class Recommendation:
         return max(self.error.score, self.linear.score if self.linear else 0.0)
 
     @property
+    def errors(self) -> tuple[Error, ...]:
+        """Errors of the rule and of linearisation."""
+        return (self.error, self.linear) if self.linear else (self.error,)
+
+    @property
     def accuracy(self) -> str:
-        words = {True: "accurate enough", False: "not accurate enough", None: "accuracy undecided"}
-        return words[self.error.is_small(self.use)]
+        return judgement([self.error], ACCURATE)
 
     @property
     def trust(self) -> str:
         """What to do about linearisation."""
-        words = {True: RELY, False: "do not rely on it", None: "undecided, measure more inputs"}
-        return words[self.linear.is_small(self.use)] if self.linear else ""
+        return judgement([self.linear], TRUSTED) if self.linear else ""
 
 
 def recommendations(
@@ -185,28 +275,36 @@ def _recommendation(
     ranking = replicates.contest(ranked)
     if ranking is None:
         return None
-    floors = metric.score(setting["floor"].to_numpy(), setting["floor"].to_numpy())
-    floor = float(np.nanmean(floors)) if np.isfinite(floors).any() else math.nan
-    values = raw[(raw["noise"] == family) & (raw["sigma"] == sigma)].groupby("rule", observed=True)["value"]
+    here = (raw["noise"] == family) & (raw["sigma"] == sigma)
+    components = raw[here].groupby("rule", observed=True)["value"]
 
     def error(rule: str) -> Error:
-        ratios = values.get_group(rule)
+        ratios = components.get_group(rule)
         direction = float(np.log(ratios).mean()) if metric.better == "one" else math.nan
         rows = setting[setting["rule"] == rule]
-        scores = metric.score(rows["value"].to_numpy(), rows["floor"].to_numpy())
-        # With fewer inputs the largest error is all but the mean.
-        worst = float(scores.max()) if replicates.input_count >= MIN_LEVELS else math.nan
-        return Error(metric, replicates.mean(rule), replicates.half_width(rule), floor, direction, worst)
+        values, exact = rows["value"].to_numpy(), rows["floor"].to_numpy()
+        floors = metric.score(exact, exact)
+        half_width = replicates.half_width_here(rule)
+        return Error(
+            use,
+            metric,
+            scores=metric.score(values, exact),
+            floors=np.where(np.isfinite(floors), floors, 0.0),
+            inputs=rows["input"].tolist(),
+            half_width=0.0 if math.isnan(half_width) else half_width,
+            direction=direction,
+        )
 
     # A weak test ties rules of very different accuracy, so the pick must be nearly as accurate as the best,
     # and accurate enough if any is.
     most = replicates.mean(ranking.leader) + use.small
     near = [rule for rule in ranking.best if replicates.mean(rule) <= most]
-    accurate = [rule for rule in near if error(rule).is_small(use)]
+    accurate = [rule for rule in near if error(rule).is_small]
+    accurate = accurate or [rule for rule in near if error(rule).is_small_here]
     leader, *tied = accurate or near
     rule = Ranking(leader, tuple(tied)).cheapest(seconds)
     cheaper = ranking.cheapest(seconds)
-    if cheaper in (rule, LINEAR) or error(cheaper).is_small(use) is False:
+    if cheaper in (rule, LINEAR) or error(cheaper).is_small_so_far is False:
         cheaper = ""
     return Recommendation(
         use=use,
@@ -231,16 +329,20 @@ def verdict(
 ) -> Verdict:
     """Recommend rules for a net, in words, from at least one answer; `advice` is compared with them."""
 
-    def alike(answer: Recommendation) -> tuple[str, ...]:
-        return answer.use.name, answer.family, answer.rule, answer.accuracy, answer.trust
+    def alike(answer: Recommendation) -> tuple[object, ...]:
+        return answer.use.name, answer.family, answer.rule, *(error.outcome for error in answer.errors)
 
     lines = [_line(list(run), costs, traits) for _, run in itertools.groupby(answers, key=alike)]
     uses = {answer.use for answer in answers}
     limits = ", ".join(f"{use.limit} ({use.name})" for use in USES if use in uses)
-    count = answers[0].inputs
-    inputs = labels.plural(count, "input")
-    over = "over" if count >= MIN_LEVELS else "for these very inputs, over"
-    lines.append(f"how: means with 95 % intervals {over} {inputs}; limits of the mean errors: {limits}")
+    inputs = labels.plural(answers[0].inputs, "input")
+    assumed = [use.assumption for use in USES if use in uses and use.assumption]
+    lines.append(
+        f"how: means over {inputs}; in parentheses, the lower and the upper 95 % bound of the mean for other "
+        f"inputs like these; limits of the mean errors: {limits}"
+    )
+    if assumed:
+        lines.append(f"assumption: the error of an input is at most {labels.listed(assumed)}")
     if advice:
         lines.append(f"advice without an oracle (`sdp-bench advise`): {_checked(advice, answers)}")
     conclusion = _conclusion(answers, costs, traits)
@@ -253,7 +355,7 @@ def _checked(advice: Sequence[Mapping[str, Any]], recommendations: Sequence[Reco
     counts = dict.fromkeys(("right", "wrong", "undecided"), 0)
     for answer in recommendations:
         outcome = given.get((answer.use.name, answer.sigma), "")
-        small = answer.linear.is_small(answer.use) if answer.linear else None
+        small = answer.linear.is_small_so_far if answer.linear else None
         if outcome and small is not None:
             right = "right" if (outcome == "accurate") == small else "wrong"
             counts["undecided" if outcome == "undecided" else right] += 1
@@ -266,32 +368,33 @@ def _checked(advice: Sequence[Mapping[str, Any]], recommendations: Sequence[Reco
 def _line(run: Sequence[Recommendation], costs: Sequence[CostTable], traits: RuleTraits) -> str:
     """The answer for one use at noise levels with the same answer."""
     first, last = run[0], run[-1]
-    action, poor = traits.action(first.rule), first.error.is_small(first.use) is False
+    action, poor = traits.action(first.rule), first.error.is_small_so_far is False
     if poor:
         action = f"{_samples_of(run)}; best rule: {traits.recommended(first.rule)}"
     noise = first.noise + (f" to {last.sigma:g}" if len(run) > 1 else "")
-    errors = _errors([answer.error for answer in run])
-    text = f"{first.use.name}, {noise}: {action}{_cost(first.rule, costs)}: {errors}"
+    errors = [answer.error for answer in run]
+    linear = [answer.linear for answer in run if answer.linear]
+    text = f"{first.use.name}, {noise}: {action}{_cost(first.rule, costs)}: {_errors(errors)}"
     if first.rule == LINEAR:
-        return f"{text}; linearisation is statistically tied with the best rule, {first.trust}"
-    if not poor:
-        text += f", {first.accuracy}"
+        trust = judgement(linear, TRUSTED)
+        return f"{text}; linearisation is statistically tied with the best rule, {trust}"
+    text += f", {judgement(errors, ACCURATE)}"
     for rule in dict.fromkeys(answer.cheaper for answer in run if answer.cheaper):
         text += (
             f"; {traits.recommended(rule)}{_cost(rule, costs)}: cheaper and statistically tied, but "
             "with a larger mean error; measure more inputs to decide"
         )
-    if linear := [answer.linear for answer in run if answer.linear]:
+    if linear:
         text += (
             f"; linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): "
-            f"{_errors(linear)}, {first.trust}"
+            f"{_errors(linear)}, {judgement(linear, TRUSTED)}"
         )
     return text
 
 
 def _samples_of(poor: Sequence[Recommendation]) -> str:
     """What to do where no rule is accurate enough: more samples do not help where no Gaussian is."""
-    if all(answer.gaussian and answer.gaussian.is_small(answer.use) is False for answer in poor):
+    if all(answer.gaussian and answer.gaussian.is_small_so_far is False for answer in poor):
         return "no Gaussian is accurate enough, draw samples and use them without fitting one"
     return "no compared rule is accurate enough, draw more samples"
 
@@ -302,8 +405,8 @@ def _errors(errors: Sequence[Error]) -> str:
     if len(texts) == 2 and (texts[0][0], texts[0][2]) == (texts[1][0], texts[1][2]):
         (before, low, after), (_, high, _) = texts
         texts = [(before, f"from {low} to {high}", after)]
-    largest = max(errors, key=lambda error: -math.inf if math.isnan(error.worst) else error.worst)
-    worst = "" if math.isnan(largest.worst) else f", at worst {largest.worst_text}"
+    worst = max(errors, key=lambda error: error.worst).worst_text
+    worst = f", at worst {worst}" if worst else ""
     return ", then ".join("".join(text) for text in texts) + worst
 
 
@@ -317,20 +420,22 @@ def _conclusion(
 ) -> str:
     """Whether to rely on linearisation, and the rules to use otherwise, each with its uses."""
     clauses = []
-    linear: dict[str, list[Recommendation]] = {}
-    alternatives: dict[tuple[str, str], list[Recommendation]] = {}
+    linear: dict[object, list[Recommendation]] = {}
+    alternatives: dict[tuple[str, object], list[Recommendation]] = {}
     poor = []
     for answer in recommendations:
         if answer.linear:
-            linear.setdefault(answer.trust, []).append(answer)
-        if answer.error.is_small(answer.use) is False:
+            linear.setdefault(answer.linear.outcome, []).append(answer)
+        if answer.error.is_small_so_far is False:
             poor.append(answer)
-        elif answer.rule != LINEAR and answer.trust != RELY:
-            alternatives.setdefault((answer.rule, answer.accuracy), []).append(answer)
-    for trust, answers in linear.items():
-        clauses.append(f"{trust} for {_settings(answers, recommendations)}")
-    for (rule, accuracy), answers in alternatives.items():
+        elif answer.rule != LINEAR and not (answer.linear and answer.linear.is_small):
+            alternatives.setdefault((answer.rule, answer.error.outcome), []).append(answer)
+    for answers in linear.values():
+        trust = judgement([answer.linear for answer in answers if answer.linear], TRUSTED)
+        clauses.append(f"for {_settings(answers, recommendations)}, {trust}")
+    for (rule, _), answers in alternatives.items():
         settings = _settings(answers, recommendations)
+        accuracy = judgement([answer.error for answer in answers], ACCURATE)
         clauses.append(f"{traits.action(rule)} for {settings}{_cost(rule, costs)}, {accuracy}")
     if poor:
         best = labels.listed(list(dict.fromkeys(traits.label(answer.rule) for answer in poor)))

@@ -219,11 +219,15 @@ class Replicates(Scores, Comparison):
 
     def half_width(self, rule: str) -> float:
         """Half the width of the 95 % interval of a rule's mean score; NaN if unknown."""
-        column = self.rules.index(rule)
-        error, freedom = self._error(self.values[:, column])
         if self.fixed:
-            error = float(np.sqrt((self.errors[:, column] ** 2).sum())) / len(self.values)
+            return self.half_width_here(rule)
+        error, freedom = self._error(self.values[:, self.rules.index(rule)])
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+
+    def half_width_here(self, rule: str) -> float:
+        """Like :meth:`half_width`, for the mean over these nets and inputs alone."""
+        errors = self.errors[:, self.rules.index(rule)]
+        return float(stdtrit(math.inf, 1 - LEVEL / 2)) * float(np.sqrt((errors**2).sum())) / len(errors)
 
     def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
         """One-sided p-values of "`one` is better than the other"; the null hypothesis is "as good or worse".

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -90,13 +92,17 @@ class RuleTraits:
         return self.stored[rule] if rule in self.stored else _declared(rule)
 
     def label(self, rule: str) -> str:
-        """Label of a rule; with its spec if another rule of the results has the same label."""
-        label = self[rule].label
-        others = (each for each in self.stored if each != rule)
-        return f"{label} ({rule})" if any(self[each].label == label for each in others) else label
+        """Label of a rule, of at most `LONGEST` characters, that no other rule of the results has."""
+        if rule in self.stored:
+            return self._labels[rule]
+        return distinct_labels({spec: self[spec].label for spec in (*self.stored, rule)})[rule]
+
+    @functools.cached_property
+    def _labels(self) -> dict[str, str]:
+        return distinct_labels({rule: self[rule].label for rule in self.stored})
 
     def recommended(self, rule: str) -> str:
-        """A rule in advice: ``1,000 samples``, ``128 Sobol samples (measured with 100)``, or label and spec.
+        """A rule in advice: ``1,000 samples``, ``128 Sobol samples (measured with 100)``, or its label.
 
         Numbers of Sobol samples are rounded up to a power of two, for which the points are most uniform.
         """
@@ -108,8 +114,7 @@ class RuleTraits:
             words = f"{count:,} {'Sobol ' * is_sobol}samples"
             return words if count == measured else f"{words} (measured with {measured:,})"
         label = self.label(rule)
-        words = label if rule in label.lower().replace(" ", "_") else f"{label} ({rule})"
-        return words if count == measured else f"{words} with {count:,} samples"
+        return label if count == measured else f"{label} with {count:,} samples"
 
     def action(self, rule: str) -> str:
         """What to do to apply a rule: ``draw 1,000 samples``, ``use DVIA``."""
@@ -130,6 +135,43 @@ class RuleTraits:
             return self[rule].rank, self[rule].sampling or 0, rule
 
         return sorted(set(rules), key=key)
+
+
+LONGEST = 48
+"""Largest number of characters of a label."""
+
+
+def distinct_labels(declared: Mapping[str, str]) -> dict[str, str]:
+    """Return short, distinct labels of rules, from their declared labels by spec.
+
+    A declared label counts if it is short and no other rule has it. Otherwise the label is the title with the
+    parts of the spec, name and parameters, that not all rules with this title share. Labels that are still
+    too long or equal are cut and numbered.
+    """
+    rules = sorted(declared)
+    titles = {rule: _title(rule, declared[rule]) for rule in rules}
+    parts = {rule: [part for part in re.split("[:,]", rule) if part] for rule in rules}
+    distinguished = {}
+    for rule in rules:
+        alike = [set(parts[other]) for other in rules if titles[other] == titles[rule]]
+        shared = set.intersection(*alike) if len(alike) > 1 else {parts[rule][0]}
+        own = ", ".join(part for part in parts[rule] if part not in shared)
+        distinguished[rule] = f"{titles[rule]} ({own})" if own else titles[rule]
+    chosen: dict[str, str] = {}
+    for labels in (declared, distinguished):
+        counts = Counter([*chosen.values(), *labels.values()])
+        for rule in rules:
+            if rule not in chosen and len(labels[rule]) <= LONGEST and counts[labels[rule]] == 1:
+                chosen[rule] = labels[rule]
+    for number, rule in enumerate([rule for rule in rules if rule not in chosen], 1):
+        ending = f"… #{number}"
+        chosen[rule] = declared[rule][: LONGEST - len(ending)].rstrip() + ending
+    return chosen
+
+
+def _title(rule: str, label: str) -> str:
+    """Declared label without the parameters in parentheses at its end."""
+    return label.rpartition(" (")[0] if ":" in rule and label.endswith(")") else label
 
 
 @functools.cache

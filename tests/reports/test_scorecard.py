@@ -261,9 +261,9 @@ def test_the_cheapest_rule_tied_with_the_best_is_recommended(inputs):
     answer = answer_of(data, "whole distribution")
     assert set(answer.ranking.best) == {"dvia", "marginal_sdp"}
     assert answer.rule == "marginal_sdp"
-    assert answer.trust == "do not rely on it"
+    assert answer.linear.is_small_here is False
     assert answer.error.score == pytest.approx(0.1, abs=1e-3)
-    assert answer.accuracy == "not accurate enough"  # an exact rule has 0.01
+    assert answer.error.is_small_here is False  # an exact rule has 0.01
     assert answer.linear.score == pytest.approx(0.3, abs=1e-2)
 
 
@@ -295,10 +295,54 @@ def test_the_worst_input_of_all_noise_levels_is_reported():
     data.loc[data.metric == "tv_class", "value"] = 1e-3
     worst = (data["metric"] == "tv_class") & (data["input"] == data["input"].max())
     data.loc[worst, "value"] = 0.03
-    data.loc[worst & (data["sigma"] == 10.0), "value"] = 0.093
+    data.loc[worst & (data["sigma"] == 10.0), "value"] = 0.043
     verdict = judged_net(data)
-    assert re.search(r"class, σ\s=\s0\.1 to 1000: .* points, at worst 9\.30 points", verdict.details)
-    assert math.isnan(answer_of(own_net(2), "class").error.worst)
+    number = f"{data['input'].max():g}"
+    words = rf"class, σ\s=\s0\.1 to 1000: .* points, at worst 4\.30 points \(input {number}\)"
+    assert re.search(words, verdict.details)
+    assert answer_of(own_net(1), "class").error.worst_text == ""
+
+
+@pytest.mark.parametrize("inputs", [1, 2, 10, 298])
+def test_too_few_inputs_are_accurate_for_themselves_alone(inputs):
+    """With a share p of inputs of error 1, n inputs have no error with probability (1 - p)^n."""
+    data = own_net(inputs)
+    data = data[(data["metric"] == "tv_class") & (data["sigma"] == 1.0)].assign(value=0.0, floor=0.0)
+    answer = answer_of(data, "class")
+    assert (answer.error.is_small, answer.error.is_small_here) == (None, True)
+    here = "this input" if inputs == 1 else f"these {inputs} inputs"
+    rest = f"for {here} (undecided for others: measure 300 inputs or more)"  # 0.99^299 < 0.05
+    assert answer.accuracy == f"accurate enough {rest}"
+    assert answer.trust == f"rely on it {rest}"
+    assert f"rely on it {rest}" in judged_net(data).last
+
+
+def test_many_accurate_inputs_are_enough():
+    data = own_net(299)
+    data = data[(data["metric"] == "tv_class") & (data["sigma"] == 1.0)].assign(value=0.0, floor=0.0)
+    answer = answer_of(data, "class")
+    assert (answer.accuracy, answer.trust) == ("accurate enough", "rely on it")
+    one_wrong = data.assign(value=data["value"].where(data["input"] != data["input"].max(), 0.9))
+    assert answer_of(one_wrong, "class").error.is_small is None
+
+
+def test_an_error_above_the_assumed_largest_leaves_the_answer_undecided():
+    data, use = own_net(299), "standard deviations and intervals"
+    data = data[(data["metric"] == "std_ratio") & (data["sigma"] == 1.0)].assign(value=1.001)
+    assert answer_of(data, use).error.is_small
+    data.loc[data["input"] == data["input"].max(), "value"] = 3.1
+    error = answer_of(data, use).error
+    assert (error.is_small, error.is_small_here) == (None, True)
+    assert math.isinf(error.needed)
+
+
+def test_a_limit_of_the_total_class_error_includes_the_share_of_finitely_many_samples():
+    """With the measured 0.012 and the floor 0.004, the true class error is between 0.008 and 0.012."""
+    data = own_net(20)
+    chosen = (data["metric"] == "tv_class") & (data["sigma"] == 1.0)
+    data = data[chosen].assign(value=0.012, floor=0.004, stderr=1e-6)
+    for value, small in ((0.0099, True), (0.012, None), (0.0141, False)):
+        assert answer_of(data.assign(value=value), "class").linear.is_small_here is small
 
 
 def test_the_page_and_the_terminal_say_which_rule_to_take_for_a_net():
@@ -337,4 +381,4 @@ def test_the_worst_ratio_is_a_factor_in_both_directions():
     data, use = own_net(6), "standard deviations and intervals"
     for ratio in (0.8, 1.25):
         changed = data.assign(value=data.value.where(data.metric != "std_ratio", ratio))
-        assert answer_of(changed, use).linear.worst_text == "a factor of 1.250"
+        assert answer_of(changed, use).linear.worst_text.startswith("a factor of 1.250 ")

@@ -1,10 +1,16 @@
+import dataclasses
+import itertools
 import math
+import re
 
 import pytest
 
+import sdp_ref
+from sdp_bench.bench.metrics.references import references
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import NetKind, RuleTraits
+from sdp_bench.reports.style.names import LONGEST, NetKind, RuleTraits, distinct_labels
 from sdp_ref.rules import Traits
+from sdp_ref.rules import traits as rule_traits
 
 
 @pytest.mark.parametrize(
@@ -46,14 +52,9 @@ def test_rule_labels(rule, label):
         ("monte_carlo:samples=64,sampler=sobol", "draw 64 Sobol samples"),
         ("monte_carlo:samples=65,sampler=sobol", "draw 128 Sobol samples (measured with 65)"),
         ("monte_carlo:samples=2,sampler=sobol", "draw 2 Sobol samples"),
-        (
-            "control_variate:samples=256,sampler=sobol",
-            "use {label} (control_variate:samples=256,sampler=sobol)",
-        ),
-        (
-            "control_variate:samples=300,sampler=sobol",
-            "use {label} (control_variate:samples=300,sampler=sobol) with 512 samples",
-        ),
+        ("control_variate:samples=256,sampler=sobol", "use {label}"),
+        ("control_variate:samples=300,sampler=sobol", "use {label} with 512 samples"),
+        ("dvia:means=regular_covariance", "use DVIA (means=regular_covariance)"),
         ("dvia", "use DVIA"),
     ],
 )
@@ -81,9 +82,97 @@ def test_what_is_stored_of_a_rule_counts_and_not_its_name():
     assert traits.in_order(["sdp", "again", "mine", "monte_carlo:samples=5"]) == ordered
 
 
-def test_rules_with_equal_names_are_distinguished_by_their_specs():
+def test_rules_with_equal_labels_are_distinguished_by_their_specs():
     traits = RuleTraits({"mine": Traits("Mine"), "yours:a=1": Traits("Mine"), "sdp": Traits("SDP")})
-    assert [traits.label(rule) for rule in traits.stored] == ["Mine (mine)", "Mine (yours:a=1)", "SDP"]
+    assert [traits.label(rule) for rule in traits.stored] == ["Mine (mine)", "Mine (yours, a=1)", "SDP"]
+
+
+def test_a_long_label_has_the_parameters_that_distinguish_the_rule():
+    rules = [
+        f"dvia:fallback=linearise,max_bytes=123456789,means={means}" for means in ("regular", "propagated")
+    ]
+    traits = RuleTraits({rule: rule_traits(sdp_ref.rule(rule)) for rule in rules})
+    assert [len(traits[rule].label) > LONGEST for rule in rules] == [True, False]
+    assert traits.label(rules[0]) == "DVIA (means=regular)"
+
+
+OPTIONS = {
+    "alpha": 0.5,
+    "base": "marginal_moment_matching:precision=0.001",
+    "beta": 2.0,
+    "coefficient": "jacobian",
+    "columns": 16,
+    "create_graph": True,
+    "degree": 5,
+    "fallback": "linearise",
+    "k": 1024,
+    "kappa": 1.5,
+    "mass": 0.999,
+    "max_bytes": 123456789,
+    "means": "regular_covariance",
+    "precision": 1e-05,
+    "probes": 64,
+    "regions": 100000,
+    "sampler": "antithetic",
+    "samples": 65536,
+    "scheme": "tensor",
+    "step": 1.25,
+    "tolerance": 1e-05,
+}
+"""A value of each parameter of the built-in rules, other than the default."""
+
+
+def variants():
+    """Specs of all built-in rules with each set of parameters, and their traits."""
+    found = {name: own.traits for name, own in references().items()}
+    for name in sdp_ref.rules():
+        rule = sdp_ref.rule(name)
+        names = [field.name for field in dataclasses.fields(rule) if field.name != "seed"]
+        for count in range(len(names) + 1):
+            for chosen in itertools.combinations(names, count):
+                options = ",".join(f"{key}={OPTIONS[key]}" for key in chosen)
+                spec = f"{name}:{options}" if options else name
+                try:
+                    found[spec] = rule_traits(sdp_ref.rule(spec))
+                except ValueError:  # values that do not go together
+                    continue
+    return found
+
+
+def is_short_and_says_the_name_once(rule, label):
+    name = rule.partition(":")[0]
+    words = re.sub("[^a-z0-9]+", "_", label.lower())
+    return 0 < len(label) <= LONGEST and words.count(name) <= 1 and rule not in label.partition(" (")[2]
+
+
+def test_labels_of_all_built_in_rules_and_variants_are_short_and_distinct():
+    every = variants()
+    assert len(every) > 80
+    traits = RuleTraits(every)
+    labels_of_all = {rule: traits.label(rule) for rule in every}
+    assert len(set(labels_of_all.values())) == len(every)
+    for rule, label in labels_of_all.items():
+        assert is_short_and_says_the_name_once(rule, label), label
+        assert traits.recommended(rule).count(label) <= 1
+        assert f"({rule})" not in traits.action(rule)
+
+
+def test_labels_of_any_two_variants_are_short_and_distinct():
+    for pair in itertools.combinations(variants().items(), 2):
+        traits = RuleTraits(dict(pair))
+        one, other = (traits.label(rule) for rule, _ in pair)
+        assert one != other
+        for (rule, _), label in zip(pair, (one, other), strict=True):
+            assert is_short_and_says_the_name_once(rule, label), label
+
+
+def test_labels_of_users_are_short_and_distinct():
+    long = "a rule with a label that is far too long for a table or a figure"
+    declared = {"one": long, "two": long, "three:a=1": long, "three:a=2": long, "four": f"{long}, too"}
+    declared |= {"five": "DVIA", "dvia": "DVIA", "six": "DVIA (dvia)"}
+    chosen = distinct_labels(declared)
+    assert len(set(chosen.values())) == len(declared)
+    assert all(0 < len(label) <= LONGEST for label in chosen.values())
 
 
 @pytest.mark.parametrize(
