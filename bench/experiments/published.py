@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from ..published import PublishedNet
 
 NAME = "published"
-_DECISIONS = ("tv_class", "tv_margin")
-"""Metrics of the largest output, which is not a decision in nets without classes."""
+_DECISION = "tv_class"
+"""Metric of the largest output, which is not a decision in nets without classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedExperiment(Experiment):
-    """Rules on published nets, each with the metrics of `sdp-bench validate --net`."""
+    """Rules on published nets; each net has those of the metrics that suit its number of outputs."""
 
     def takes(self, option: str) -> bool:
         """Return whether it has an option: nets, their noise and their levels are fixed."""
-        return option in {"rules", "slow_rules", "device", "inputs", "samples", "w1_points"}
+        return option in {"rules", "slow_rules", "device", "inputs", "samples"}
 
     def extent(self, settings: Settings) -> str:
         size = self.size(settings)
@@ -41,8 +41,11 @@ class PublishedExperiment(Experiment):
         canonical_rules(settings.rules or self.rules, settings.plugins)
 
     def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:  # noqa: ARG002
-        """Return the work on all nets that are installed; it lists the others as left out."""
-        from ..published import published_nets
+        """Return the work on all nets that are installed; it lists the others as left out.
+
+        A UserError is raised if none is installed.
+        """
+        from ..published import install_command, published_nets
 
         parts: list[pd.DataFrame] = []
         groups: dict[str, Group] = {}
@@ -56,19 +59,23 @@ class PublishedExperiment(Experiment):
             parts.append(plan.rows)
             groups |= plan.groups
             left_out += plan.left_out
-        rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-        return Plan(rows, groups, tuple(left_out))
+        if not parts:
+            first = left_out[0]
+            command = install_command(published_nets())
+            raise UserError(f"no published net can be measured: {command} (first {first.where}: {first.reason})")
+        return Plan(pd.concat(parts, ignore_index=True), groups, tuple(left_out))
 
     def _plan_of(self, published: PublishedNet, settings: Settings) -> Plan:
         size = self.size(settings)
         net = found(published, size.inputs)
         noise, design = noise_of(published.noise), settings.design
-        samples = design.samples or size.samples
+        most = min(settings.sampling.samples, size.samples or published.samples)
+        samples = design.samples or min(published.samples, most)
         design = replace(design, noise=noise, sigmas=published.sigmas, samples=samples)
         experiment, fitted, _ = own_experiment(net, replace(settings, design=design))
-        metrics = experiment.metrics
+        metrics = tuple(metric for metric in experiment.metrics if metric in self.metrics)
         if not published.has_class:
-            metrics = tuple(metric for metric in metrics if metric not in _DECISIONS)
+            metrics = tuple(metric for metric in metrics if metric != _DECISION)
         rules = settings.rules or self.rules
         plan = replace(experiment, metrics=metrics, rules=rules).plan(fitted, [net])
         return replace(plan, rows=plan.rows.assign(experiment=self.name))
@@ -91,5 +98,5 @@ EXPERIMENT = PublishedExperiment(
     metrics=("tv_headline", "tv_principal", "tv_class", "std_ratio", "tails", "operations"),
     rules=(*BESIDE, "low_rank"),
     paper=Size(nets=11, inputs=10, on_request=True),
-    presets={"smoke": Size(nets=11, inputs=1, samples=10_000), "quick": Size(nets=11, inputs=2, samples=20_000)},
+    presets={"smoke": Size(nets=11, inputs=1, samples=1000), "quick": Size(nets=11, inputs=2, samples=2000)},
 )

@@ -13,9 +13,9 @@ from sdp_ref.errors import not_found
 from sdp_ref.registry import instances
 
 from ..errors import UserError
-from .base import PublishedNet
+from .base import PublishedNet, install_command
 
-__all__ = ["PublishedNet", "published_net", "published_nets"]
+__all__ = ["PublishedNet", "install_command", "published_net", "published_nets"]
 
 
 @functools.cache

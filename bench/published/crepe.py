@@ -73,6 +73,7 @@ NET = PublishedNet(
     build=build,
     inputs=inputs,
     sigmas=(0.001, 0.01, 0.1),
+    samples=5_000,
     levels="signal-to-noise ratios of 60, 40 and 20 dB",
     has_class=True,
 )

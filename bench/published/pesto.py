@@ -69,6 +69,7 @@ NET = PublishedNet(
     build=build,
     inputs=inputs,
     sigmas=(0.3, 1.0, 3.0),
+    samples=5_000,
     levels="level errors of 0.3, 1 and 3 dB in each band",
     has_class=True,
 )

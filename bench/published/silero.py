@@ -98,6 +98,7 @@ NET = PublishedNet(
     build=build,
     inputs=inputs,
     sigmas=(0.0001, 0.001, 0.01),
+    samples=5_000,
     levels="signal-to-noise ratios of 60, 40 and 20 dB",
     has_class=False,
 )

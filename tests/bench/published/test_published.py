@@ -10,8 +10,7 @@ import torch
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiment, preset
-from sdp_bench.bench.published import published_net, published_nets
-from sdp_bench.bench.published.base import install_command
+from sdp_bench.bench.published import install_command, published_net, published_nets
 
 
 def net_of(name):
@@ -77,13 +76,11 @@ def test_a_published_net_has_ten_different_finite_inputs(name):
     assert np.isfinite(values).all()
 
 
-def test_nets_whose_packages_are_missing_are_listed_as_left_out(monkeypatch):
+def test_without_any_package_the_install_command_is_the_error(monkeypatch):
     missing = {name: replace(net, package=f"no-such-{name}") for name, net in published_nets().items()}
     monkeypatch.setattr("sdp_bench.bench.published.published_nets", lambda: missing)
-    plan = experiment("published").plan(preset("smoke"), [])
-    assert plan.rows.empty
-    assert {left.where for left in plan.left_out} == {f"published:{name}" for name in missing}
-    assert all("pip install --no-deps" in left.reason for left in plan.left_out)
+    with pytest.raises(UserError, match="no published net can be measured: pip install --no-deps no-such-air"):
+        experiment("published").plan(preset("smoke"), [])
 
 
 def test_crepe_hears_the_pitches_of_tones():
