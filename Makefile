@@ -91,13 +91,13 @@ lint: $(STAMP)
 	$(BIN)/python tests/english.py
 
 test: lint
-	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile
+	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist worksteal
 
 slow: $(STAMP)
-	$(BIN)/pytest -m slow -n $(TEST_JOBS) --dist loadfile --sample $(SAMPLE)
+	$(BIN)/pytest -m slow -n $(TEST_JOBS) --dist worksteal --sample $(SAMPLE)
 
 attacks: $(STAMP)
-	$(BIN)/pytest tests/attacks tests/bench/runs/test_dask.py -n $(TEST_JOBS) --dist loadfile
+	$(BIN)/pytest tests/attacks tests/bench/runs/test_dask.py -n $(TEST_JOBS) --dist worksteal
 
 # The code paths of a processor without AVX in PyTorch, MKL, oneDNN, OpenBLAS and the C library: the same numbers
 # but for rounding. A library that is not there reads no setting.
@@ -105,11 +105,11 @@ WITHOUT_AVX = ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE ONEDNN_MAX_CPU_ISA
 	GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA
 
 kernels: $(STAMP)
-	$(WITHOUT_AVX) $(BIN)/pytest -m rounding -n $(TEST_JOBS) --dist loadfile
+	$(WITHOUT_AVX) $(BIN)/pytest -m rounding -n $(TEST_JOBS) --dist worksteal
 
 # Under xdist each process keeps its own data, which pytest-cov puts together.
 coverage: $(STAMP)
-	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist loadfile --cov=sdp_bench --cov=sdp_ref --cov=bench --cov=oracles --cov=reports --cov-report=term:skip-covered
+	$(BIN)/pytest -m "not slow" -n $(TEST_JOBS) --dist worksteal --cov=sdp_bench --cov=sdp_ref --cov=bench --cov=oracles --cov=reports --cov-report=term:skip-covered
 
 # Every run is also kept under a number of its own, for `pytest-benchmark compare`.
 SAVED = --benchmark-enable --benchmark-time-unit=ms --benchmark-autosave --benchmark-storage=file://.benchmarks

@@ -43,7 +43,8 @@ class Badge:
     @property
     def svg(self) -> str:
         label, message = _short(self.label), _short(self.message)
-        left, right = (_LETTER * len(text) + 2 * _MARGIN for text in (label, message))
+        left = _LETTER * len(label) + 2 * _MARGIN
+        right = _LETTER * len(message) + 2 * _MARGIN
         return _SVG.format(
             text=escape(f"{label}: {message}"),
             label=escape(label),

@@ -47,6 +47,7 @@ def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
 
 
 def libraries() -> dict[str, str]:
+    """Return the versions of the libraries that affect numbers, by name."""
     return {name: version(name) for name in LIBRARIES}
 
 

@@ -39,22 +39,22 @@ class RefusedError(UserError, ValueError):
         super().__init__(f"{NOT_DEFINED}{reason}")
 
 
-class OutsideError(Exception):
+class MeasuredCodeError(Exception):
     """An error raised by measured code, in one line; the original error is its cause."""
 
 
 @contextmanager
-def outside() -> Iterator[None]:
+def measured_code() -> Iterator[None]:
     """Mark a block as measured code, as opposed to the project's own machinery.
 
-    Errors of any kind are caught only here and raised again as OutsideError. A failed measurement is then
-    recorded and the run continues, while a bug in the machinery stops the run with its traceback.
+    Errors of any kind are caught only here, and raised again as MeasuredCodeError. A failed measurement is
+    then recorded and the run continues, while a bug in the machinery stops the run with its traceback.
     """
     try:
         yield
-    except OutsideError:
+    except MeasuredCodeError:
         raise
     except UserError as error:  # already one line
-        raise OutsideError(str(error)) from error
+        raise MeasuredCodeError(str(error)) from error
     except Exception as error:
-        raise OutsideError(public(one_line(error))) from error
+        raise MeasuredCodeError(public(one_line(error))) from error

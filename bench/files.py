@@ -76,11 +76,11 @@ def as_text(value: Any, *, indent: str = "") -> str:
     deeper = f"{indent} "
     if isinstance(value, dict) and value and (len(indent) < 2 or _holds_mapping(value.values())):
         entries = [
-            f"{deeper}{json.dumps(name)}: {as_text(each, indent=deeper)}" for name, each in value.items()
+            f"{deeper}{json.dumps(name)}: {as_text(item, indent=deeper)}" for name, item in value.items()
         ]
         return "{\n" + ",\n".join(entries) + f"\n{indent}}}"
     if isinstance(value, list | tuple) and _holds_mapping(value):
-        entries = [deeper + as_text(each, indent=deeper) for each in value]
+        entries = [deeper + as_text(item, indent=deeper) for item in value]
         return "[\n" + ",\n".join(entries) + f"\n{indent}]"
     return json.dumps(value, separators=(",", ":") if isinstance(value, list) else None)
 
@@ -108,16 +108,16 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         return {"arr_0": read_csv(path)}
     try:
         with reading(path):
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                return {"arr_0": found}
-            with found:
-                size = sum(member.file_size for member in found.zip.infolist())
+            arrays = np.load(path, mmap_mode="r", allow_pickle=False)
+            if isinstance(arrays, np.ndarray):
+                return {"arr_0": arrays}
+            with arrays:
+                size = sum(member.file_size for member in arrays.zip.infolist())
                 if size > MOST_BYTES:
                     raise UserError(
                         f"{path} holds {size:,} bytes of numbers, more than {MOST_BYTES:,}; save fewer inputs"
                     )
-                return {name: np.asarray(found[name]) for name in found.files}
+                return {name: np.asarray(arrays[name]) for name in arrays.files}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError) as error:
         raise UserError(
             f"{path} is not a .npy array; convert it with numpy.save, or to CSV (pickles are not read)"
@@ -175,12 +175,12 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
+        twice = next(name for name in members if names.count(name) > 1)
         raise ValueError(f"{json.dumps(twice)[:60]} is there twice")
-    return found
+    return members
 
 
 def cache_folder(kind: str) -> Path:

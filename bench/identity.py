@@ -119,12 +119,12 @@ def software() -> Mapping[str, str]:
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> str:
     """Describe the differences between two results of `software`; empty if they are equal."""
-    found = []
+    lines = []
     for name in dict.fromkeys((*here, *there)):
         ours, theirs = here.get(name, "none"), there.get(name, "none")
         if ours != theirs:
-            found.append("its code is another" if name == "code" else f"{name} {theirs}, here {ours}")
-    return "; ".join(found)
+            lines.append("its code is another" if name == "code" else f"{name} {theirs}, here {ours}")
+    return "; ".join(lines)
 
 
 def _code() -> str:

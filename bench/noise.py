@@ -136,8 +136,9 @@ class Noise:
 
     def by_input(self, event: tuple[int, ...]) -> bool:
         """Whether it has scales for each of several inputs with this shape, instead of the same for all."""
-        own = self.event if self.family.startswith("scales:") else None
-        return own is not None and len(own) > 1 and own[1:] in (event, (math.prod(event),))
+        if self.event is None or not self.family.startswith("scales:"):
+            return False
+        return len(self.event) > 1 and self.event[1:] in (event, (math.prod(event),))
 
     def check(
         self, event: tuple[int, ...], scales: tuple[float, ...], sampler: str, inputs: int | None = None
@@ -196,9 +197,10 @@ def _mixed(locations: Tensor, scale: float, *, parts: tuple[tuple[float, float],
     unit = math.sqrt(sum(weight * relative**2 for weight, relative in parts))
     weights = locations.new_tensor([[weight for weight, _ in parts]]).expand(len(locations), -1)
     variances = locations.new_tensor([(scale * relative / unit) ** 2 for _, relative in parts])
-    repeated = locations.repeat_interleave(len(parts), 0)
-    each = variances.repeat(len(locations)).reshape(-1, *[1] * (locations.ndim - 1))
-    return laws.Mixture(weights, laws.DiagonalGaussian(repeated, each.expand_as(repeated)))
+    # One Gaussian for each input and component, (B * components, *event), in this order.
+    means = locations.repeat_interleave(len(parts), 0)
+    variances = variances.repeat(len(locations)).reshape([-1] + [1] * (locations.ndim - 1))
+    return laws.Mixture(weights, laws.DiagonalGaussian(means, variances.expand_as(means)))
 
 
 def _scaled(locations: Tensor, scale: float, *, values: Array) -> Law:
@@ -283,7 +285,7 @@ def noise_of_law(law: Law) -> Noise:
     return noise_of(f"{kind}:law.npy", values.detach().cpu().double().numpy())
 
 
-def stored(noise: Noise) -> dict[str, Any]:
+def to_plain(noise: Noise) -> dict[str, Any]:
     """Return plain values that include a file's contents, so that results can be replayed without it."""
     if noise.values is None:
         return {"text": noise.text, "values": None}
@@ -294,8 +296,8 @@ def stored(noise: Noise) -> dict[str, Any]:
     return {"text": noise.text, "values": base64.b85encode(zlib.compress(content.getvalue())).decode()}
 
 
-def restored(plain: Mapping[str, Any]) -> Noise:
-    """Inverse of `stored`, after JSON; raises a UserError for anything else."""
+def from_plain(plain: Mapping[str, Any]) -> Noise:
+    """Inverse of `to_plain`, after JSON; raises a UserError for anything else."""
     import numpy as np
 
     text, kept = str(plain.get("text")), plain.get("values")
@@ -338,12 +340,16 @@ def _mixture(text: str) -> Noise:
         raise ValueError("write weights and relative scales as 0.9*1+0.1*5")
     if len(pairs) > _MOST_PARTS:
         raise ValueError(f"at most {_MOST_PARTS} components, got {len(pairs)}")
-    parts = tuple((_number(weight, "a weight"), _number(scale, "a scale")) for weight, scale in pairs)
-    total = math.fsum(weight for weight, _ in parts)
-    if not (all(weight > 0 for weight, _ in parts) and abs(total - 1) <= _SUM):
+    weights, scales = [], []
+    for weight, scale in pairs:
+        weights.append(_number(weight, "a weight"))
+        scales.append(_number(scale, "a scale"))
+    total = math.fsum(weights)
+    if not (min(weights) > 0 and abs(total - 1) <= _SUM):
         raise ValueError(f"weights must be positive and sum to 1, their sum is {total:.7g}")
-    if not (all(0 <= scale < _LARGEST for _, scale in parts) and any(scale > 0 for _, scale in parts)):
+    if not (all(0 <= scale < _LARGEST for scale in scales) and any(scale > 0 for scale in scales)):
         raise ValueError(f"scales must be >= 0 and below {_LARGEST:g}, and one must be positive")
+    parts = tuple(zip(weights, scales, strict=True))
     label = "+".join(f"{weight!r}*{scale!r}" for weight, scale in parts)
     return Noise(f"mixture:{label},", functools.partial(_mixed, parts=parts), f"mixture:{label}")
 
@@ -357,44 +363,75 @@ _NUMBERED: Mapping[str, Callable[[str], Noise]] = {
 
 def _filled(kind: str, rest: str, values: Array | None) -> Noise:
     """Return noise with an array, from a file or, of scales, from the text."""
-    import numpy as np
-    import torch
-
     in_words = kind == "scales" and not (rest.endswith(".npy") or is_csv(rest))
-    if values is None and in_words:
-        values = np.array([_number(each, "a scale") for each in rest.split("/")])
-    elif values is None:
-        values = read_array(Path(rest))
-        if kind == "scales" and is_csv(rest) and len(values) == 1:
-            values = values[0]
     text = f"{kind}:{rest if in_words else Path(rest).name}"
+    if values is None:
+        values = _read_values(kind, rest, in_words)
+    values = _checked_values(values)
+    if kind == "scales":
+        _check_scales(values)
+    elif kind == "covariance":
+        _check_covariance(values)
+    elif values.ndim < 2:
+        raise ValueError(f"residuals have shape (N, *event), got {values.shape}")
+    law, axes = _FILLED[kind]
+    make = functools.partial(law, values=values)
+    return Noise(f"{kind}:{_name_of_values(kind, values)},", make, text, values, values.shape[axes])
+
+
+def _read_values(kind: str, rest: str, in_words: bool) -> Array:
+    """Return the numbers of a family's text, or of the file that it names."""
+    import numpy as np
+
+    if in_words:
+        return np.array([_number(number, "a scale") for number in rest.split("/")])
+    values = read_array(Path(rest))
+    if kind == "scales" and is_csv(rest) and len(values) == 1:
+        return values[0]  # a table of one row has the shape of an input
+    return values
+
+
+def _checked_values(values: Array) -> Array:
+    """Return a float64 copy, since the file may change; a ValueError for numbers that cannot be noise."""
+    import numpy as np
+
     if values.dtype.kind not in "fiu":
         raise ValueError(f"it must hold real numbers, got {values.dtype}")
     if not 0 < values.size <= _MOST:
         raise ValueError(f"it holds {values.size} numbers; at least 1 and at most {_MOST} are taken")
-    values = np.array(values, dtype=np.float64, order="C")  # a copy, since the file may change
+    values = np.array(values, dtype=np.float64, order="C")
     if not np.isfinite(values).all():
         raise ValueError("it has NaN or infinite entries")
     if np.abs(values).max() >= _LARGEST:
         raise ValueError(f"its entries must be below {_LARGEST:g}")
     if not values.any():
         raise ValueError("some number must not be 0")
-    name = identity.digest(torch.from_numpy(values))[:16]
-    if kind == "scales":
-        if values.ndim < 1:
-            raise ValueError("scales must have the shape of an input")
-        if (values < 0).any():
-            raise ValueError(f"scales must be >= 0, the smallest is {values.min():g}")
-        if values.ndim == 1 and len(values) <= _IN_WORDS:
-            name = "/".join(map(repr, values.tolist()))
-    elif kind == "covariance":
-        if values.ndim != 2 or values.shape[0] != values.shape[1]:
-            raise ValueError(f"a covariance has shape (n, n), got {values.shape}")
-        laws.Gaussian(torch.zeros(1, len(values), dtype=torch.float64), torch.from_numpy(values)[None])
-    elif values.ndim < 2:
-        raise ValueError(f"residuals have shape (N, *event), got {values.shape}")
-    law, axes = _FILLED[kind]
-    return Noise(f"{kind}:{name},", functools.partial(law, values=values), text, values, values.shape[axes])
+    return values
+
+
+def _check_scales(values: Array) -> None:
+    if values.ndim < 1:
+        raise ValueError("scales must have the shape of an input")
+    if (values < 0).any():
+        raise ValueError(f"scales must be >= 0, the smallest is {values.min():g}")
+
+
+def _check_covariance(values: Array) -> None:
+    import torch
+
+    if values.ndim != 2 or values.shape[0] != values.shape[1]:
+        raise ValueError(f"a covariance has shape (n, n), got {values.shape}")
+    # The law rejects a matrix that is not symmetric and positive semi-definite.
+    laws.Gaussian(torch.zeros(1, len(values), dtype=torch.float64), torch.from_numpy(values)[None])
+
+
+def _name_of_values(kind: str, values: Array) -> str:
+    """Return a few scales themselves, as 1.0/0.5, and otherwise a digest."""
+    import torch
+
+    if kind == "scales" and values.ndim == 1 and len(values) <= _IN_WORDS:
+        return "/".join(map(repr, values.tolist()))
+    return identity.digest(torch.from_numpy(values))[:16]
 
 
 _FILLED: Mapping[str, tuple[Callable[..., Law], slice]] = {

@@ -53,8 +53,8 @@ class _Counter(TorchDispatchMode):
             options = {option: value for option, value in kwargs.items() if not isinstance(value, Tensor)}
             self.total += formula(out, *args, **options)
         elif name not in _FREE and not func.is_view:
-            tensors = [each for each in tree_leaves((args, out)) if isinstance(each, Tensor)]
-            self.total += max((each.numel() for each in tensors), default=0)
+            tensors = [leaf for leaf in tree_leaves((args, out)) if isinstance(leaf, Tensor)]
+            self.total += max((tensor.numel() for tensor in tensors), default=0)
         return out
 
 
@@ -248,7 +248,11 @@ _FORMULAS: dict[str, Callable[..., float]] = {
 }
 _QUANTISED_LINEAR = ("linear", "linear_relu", "linear_dynamic", "linear_relu_dynamic", "linear_dynamic_fp16")
 for _name in (
-    *("_int_mm", "_grouped_mm", "_weight_int8pack_mm", "mkldnn_linear", "_linear_pointwise"),
+    "_int_mm",
+    "_grouped_mm",
+    "_weight_int8pack_mm",
+    "mkldnn_linear",
+    "_linear_pointwise",
     *_QUANTISED_LINEAR,
 ):
     _FORMULAS[_name] = lambda out, a, *_, **__: _product(out, a)

@@ -30,16 +30,21 @@ def reasons(failures: Iterable[tuple[str, str, str, str, float]]) -> list[Reason
 
     A failure is a rule, a metric, an error, a setting (empty texts if unknown), and the time until then (s).
     """
-    found: dict[tuple[str, str], list[tuple[str, str, float]]] = {}
-    for rule, metric, error, place, seconds in failures:
-        found.setdefault((rule, error), []).append((metric, place, seconds))
-    return [
-        Reason(
-            rule,
-            tuple(dict.fromkeys(recorded_metric(metric).label for metric, _, _ in own if metric)),
-            error,
-            tuple(dict.fromkeys(place for _, place, _ in own if place)),
-            max((seconds for _, _, seconds in own if not math.isnan(seconds)), default=math.nan),
+    groups: dict[tuple[str, str], list[tuple[str, str, float]]] = {}
+    for rule, metric, error, setting, seconds in failures:
+        groups.setdefault((rule, error), []).append((metric, setting, seconds))
+    grouped = []
+    for (rule, error), group in groups.items():
+        labels = [recorded_metric(metric).label for metric, _, _ in group if metric]
+        settings = [setting for _, setting, _ in group if setting]
+        times = [seconds for _, _, seconds in group if not math.isnan(seconds)]
+        grouped.append(
+            Reason(
+                rule,
+                tuple(dict.fromkeys(labels)),
+                error,
+                tuple(dict.fromkeys(settings)),
+                max(times, default=math.nan),
+            )
         )
-        for (rule, error), own in found.items()
-    ]
+    return grouped

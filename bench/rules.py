@@ -39,8 +39,8 @@ def rule_of(spec: str, plugins: Sequence[Plugin] = ()) -> Propagator | Reference
     """
     if spec in references():
         return references()[spec]
-    found = plugin_of(spec, plugins)
-    rule: Propagator = found.load() if found else sdp_ref.rule(spec)
+    plugin = plugin_of(spec, plugins)
+    rule: Propagator = plugin.load() if plugin else sdp_ref.rule(spec)
     return rule
 
 
@@ -56,20 +56,24 @@ def resolve(specs: Sequence[str | Plugin]) -> tuple[tuple[str, ...], tuple[Plugi
     accepted by `sdp_bench.bench.plugins.plugin.find`, and plug-ins. A UserError is raised if an address does
     not lead to a rule, two plug-ins have the same name, or a peer's package is not installed.
     """
-    named: dict[str, Plugin | None] = {}
-    for spec in (each for given in specs for each in (_installed() if given == GROUP else [given])):
-        found = spec if isinstance(spec, Plugin) else None
-        name = str(spec)
-        if isinstance(spec, str):
-            head, colon, options = spec.partition(":")
-            name = spelled(head, (*built_in(), *PEERS)) + colon + options
-            if is_address(name):
-                found = find(_address(name))
-        name = found.name if found else name
-        if found and named.get(name, found) != found:
-            raise UserError(f"two rules have the name '{name}'; give one of them another")
-        named[name] = found
-    return tuple(named), tuple(found for found in named.values() if found)
+    expanded: list[str | Plugin] = []
+    for spec in specs:
+        expanded += _installed() if spec == GROUP else [spec]
+    plugins: dict[str, Plugin | None] = {}  # by spec; None for built-in rules and references
+    for spec in expanded:
+        plugin = None
+        if isinstance(spec, Plugin):
+            plugin = spec
+        else:
+            name, colon, options = spec.partition(":")
+            spec = spelled(name, (*built_in(), *PEERS)) + colon + options
+            if is_address(spec):
+                plugin = find(_address(spec))
+        stored_spec = plugin.name if plugin else str(spec)
+        if plugin and plugins.get(stored_spec, plugin) != plugin:
+            raise UserError(f"two rules have the name '{stored_spec}'; give one of them another")
+        plugins[stored_spec] = plugin
+    return tuple(plugins), tuple(plugin for plugin in plugins.values() if plugin)
 
 
 def _installed() -> list[str]:

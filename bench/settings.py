@@ -19,7 +19,7 @@ from .errors import UserError
 from .identity import Sampling
 from .metrics.references import Reference
 from .nets.recipes import Recipe
-from .noise import Noise, noise_of, restored, stored
+from .noise import Noise, from_plain, noise_of, to_plain
 from .plugins.plugin import Plugin
 from .rules import rule_of
 
@@ -76,21 +76,20 @@ class Design:
     training: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("nets", "inputs", "width", "depths"):
-            value = getattr(self, name)
-            least = value if isinstance(value, int | None) else min(value, default=0)
-            if least is not None and least < 1:
-                raise UserError(f"{name} must be positive, got {value}")
+        for name in ("nets", "inputs", "width"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise UserError(f"{name} must be positive, got {number}")
+        if self.depths is not None and min(self.depths, default=0) < 1:
+            raise UserError(f"depths must be positive, got {self.depths}")
         try:
             replace(Recipe(), **self.training)
         except ValueError as error:
             raise UserError(str(error)) from error
-        for kind, choice, choices in (
-            ("activation", self.activation or "relu", tuple(ACTIVATIONS)),
-            ("net source", self.net_source, NET_SOURCES),
-        ):
-            if choice not in choices:
-                raise UserError(f"unknown {kind} '{choice}'; choose from {', '.join(choices)}")
+        if self.activation and self.activation not in ACTIVATIONS:
+            raise UserError(f"unknown activation '{self.activation}'; choose from {', '.join(ACTIVATIONS)}")
+        if self.net_source not in NET_SOURCES:
+            raise UserError(f"unknown net source '{self.net_source}'; choose from {', '.join(NET_SOURCES)}")
         for sigma in self.sigmas or ():
             if not 0 < sigma < math.inf:
                 raise UserError(f"sigma must be positive and finite, got {sigma}")
@@ -137,34 +136,39 @@ class Settings:
         of metrics. `samples` also replaces every experiment's own number. A value out of range raises a
         UserError, an unknown option a TypeError.
         """
-        own, design, sampling = (_taken(options, part) for part in (self, self.design, self.sampling))
-        if training := _taken(options, Recipe()):
+        direct = _fields_of(self, options)
+        design = _fields_of(self.design, options)
+        sampling = _fields_of(self.sampling, options)
+        training = _fields_of(Recipe(), options)
+        of_metrics = dict(options)
+        for name in (*direct, *design, *sampling, *training):
+            of_metrics.pop(name, None)
+        if training:
             design["training"] = {**design.get("training", self.design.training), **training}
-        known = {*own, *design, *sampling, *training}
-        measured = {name: value for name, value in options.items() if name not in known}
-        if measured:  # looking up options imports every metric
-            if unknown := measured.keys() - metrics.options():
+        if of_metrics:  # looking up options imports every metric
+            if unknown := of_metrics.keys() - metrics.options():
                 raise TypeError(f"no such settings: {', '.join(sorted(unknown))}")
-            metrics.check(measured)
+            metrics.check(of_metrics)
         changed: dict[str, Any] = {
             "design": replace(self.design, **design),
             "sampling": replace(self.sampling, **sampling),
-            "metrics": {**self.metrics, **measured},
+            "metrics": {**self.metrics, **of_metrics},
         }
-        return replace(self, **changed | own)
+        return replace(self, **changed | direct)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for the record of a run."""
         design = asdict(replace(self.design, noise=None))
         del design["noise"]  # which older runs do not have either
         if self.design.noise:
-            design["noise"] = stored(self.design.noise)
-        sizes = {
-            name: {
-                key: value for key, value in asdict(size).items() if value is not None or key not in _LATER
-            }
-            for name, size in self.sizes.items()
-        }
+            design["noise"] = to_plain(self.design.noise)
+        sizes = {}
+        for experiment, size in self.sizes.items():
+            values = asdict(size)
+            for name in _LATER:
+                if values[name] is None:
+                    del values[name]
+            sizes[experiment] = values
         plugins = [plugin.as_json() for plugin in self.plugins]
         return asdict(self) | {"design": design, "sizes": sizes, "plugins": plugins}
 
@@ -178,7 +182,7 @@ class Settings:
         return cls(
             **{
                 **plain,
-                "design": Design(**tuples(plain["design"]) | {"noise": noise and restored(noise)}),
+                "design": Design(**tuples(plain["design"]) | {"noise": noise and from_plain(noise)}),
                 "sampling": Sampling(**plain["sampling"]),
                 "sizes": {name: Size(**tuples(size)) for name, size in plain["sizes"].items()},
                 "rules": tuples(plain)["rules"],
@@ -206,13 +210,13 @@ def _from_flat(values: Mapping[str, Any]) -> Settings:
     return replace(settings, design=replace(settings.design, samples=None))
 
 
-def _taken(options: Mapping[str, Any], part: Any) -> dict[str, Any]:
+def _fields_of(part: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return those options that are fields of one part of the settings."""
     return {name: value for name, value in options.items() if name in _names(part)}
 
 
 def _names(part: Any) -> frozenset[str]:
-    return frozenset(each.name for each in fields(part))
+    return frozenset(item.name for item in fields(part))
 
 
 def tuples(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,12 +43,12 @@ def public(text: str) -> str:
     if not _ABSOLUTE.search(text):
         return text
     # These folders may contain spaces, which end other paths.
-    for place, short in ((Path.cwd, ""), (Path.home, "~/")):
+    for find_folder, short in ((Path.cwd, ""), (Path.home, "~/")):
         with suppress(OSError, RuntimeError):  # the folder was deleted, or the user has no home
-            folder = place()
+            folder = find_folder()
             if folder != folder.parent:
                 text = re.sub(f"{_BEGINS}{re.escape(str(folder))}/", short, text)
-    return _ABSOLUTE.sub(lambda found: found[1] or "...", text)
+    return _ABSOLUTE.sub(lambda match: match[1] or "...", text)
 
 
 def markdown(text: str) -> str:
@@ -75,7 +75,9 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     Not for exact exports such as results files.
     """
     texts = frame.select_dtypes(["object", "string", "category"]).columns
-    cells = {name: {each: cell(each) for each in frame[name].unique()} for name in texts}
+    cells = {}  # text of each distinct value, by column
+    for name in texts:
+        cells[name] = {value: cell(value) for value in frame[name].unique()}
     return frame.assign(**{name: frame[name].astype(object).map(cells[name]) for name in texts})
 
 

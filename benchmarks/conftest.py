@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sdp_bench.bench import environment
-from sdp_bench.bench.runtime.timing import Ratio, by_turns
+from sdp_bench.bench.runtime.timing import TimeRatio, by_turns
 
 
 def pytest_benchmark_generate_machine_info() -> dict[str, object]:
@@ -43,7 +43,7 @@ def compare(benchmark, capsys: pytest.CaptureFixture[str]):
         with capsys.disabled():
             print(f"\n{benchmark.group}")
             for side, seconds in times.items():
-                ratio = Ratio.of(seconds, times[first])
+                ratio = TimeRatio.of(seconds, times[first])
                 benchmark.extra_info[f"{side} / {first}"] = ratio.median
                 median = 1e3 * statistics.median(seconds)
                 relative = f"{ratio.median:8.2f} x {first} [{ratio.lower:.2f}, {ratio.upper:.2f}]"

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import one_line
-from sdp_bench.bench.executors.local import Limits, apart
+from sdp_bench.bench.executors.local import Limits, in_separate_process
 from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph import ops
 from sdp_ref.graph.trace import trace
@@ -75,7 +75,7 @@ def fill(path: Path, rows: Sequence[Row], measure: Callable[..., Row], folder: P
     for number, row in enumerate(left):
         print(f"{len(left) - number} to go: {', '.join(map(str, row.values()))}", flush=True)
         try:
-            cells = apart(measure, folder, row, limits=limits)
+            cells = in_separate_process(measure, folder, row, limits=limits)
         except Exception as error:  # noqa: BLE001  noted in the table
             cells = {"note": one_line(error)}
         line = pd.DataFrame([row | cells], columns=table.columns)

@@ -18,10 +18,10 @@ from torch.nn import functional as F  # noqa: N812
 
 import sdp_ref as sr
 from sdp_bench import oracles
-from sdp_bench.bench.runtime.timing import Ratio
+from sdp_bench.bench.runtime.timing import TimeRatio
 from sdp_bench.bench.runtime.workloads import DISTPROP, Workload
 from sdp_bench.bench.studies.uci.group import GRID, LEVELS
-from sdp_bench.bench.studies.uci.stacked import BATCH, OBJECTIVES, Problem, Trainer
+from sdp_bench.bench.studies.uci.stacked import BATCH, OBJECTIVES, Problem, StackTrainer
 from sdp_bench.oracles.partitions import counting
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 from sdp_bench.oracles.partitions.logits import Margin
@@ -44,7 +44,7 @@ def test_propagation(net: str, phase: str, benchmark, compare, capsys: pytest.Ca
     make = getattr(workload, phase)
     times = compare(f"{net}, {phase}", {method: make(method) for method in workload.methods()}, 5)
     if DISTPROP in times:
-        faster = Ratio.of(times[DISTPROP], times["sdp"])
+        faster = TimeRatio.of(times[DISTPROP], times["sdp"])
         with capsys.disabled():
             print(f"  distprop {faster.median:.2f} x sdp [{faster.lower:.2f}, {faster.upper:.2f}]")
 
@@ -66,7 +66,7 @@ def test_calls(net: str, benchmark, compare, capsys: pytest.CaptureFixture[str])
         sides[DISTPROP] = workload.forward(DISTPROP)
     times = compare(f"calls, {net}", sides, 9)
     for side in ("sdp, first call", "sdp, prepared") if DISTPROP in times else ():
-        faster = Ratio.of(times[DISTPROP], times[side])
+        faster = TimeRatio.of(times[DISTPROP], times[side])
         with capsys.disabled():
             print(f"  distprop {faster.median:.2f} x {side} [{faster.lower:.2f}, {faster.upper:.2f}]")
 
@@ -212,7 +212,7 @@ def test_together_against_one_by_one(name: str, compare) -> None:
     """All 300 nets of a set together, and each by itself; for one step of one net."""
     x = torch.randn(SEEDS, ROWS, FEATURES, generator=torch.Generator().manual_seed(0))
     data = Problem(x, x[..., 0].tanh(), tuple(range(SEEDS)))
-    trainer = Trainer(data, OBJECTIVES[name], GRID)
+    trainer = StackTrainer(data, OBJECTIVES[name], GRID)
     sides = {
         "together": lambda: list(trainer.run(trainer.epochs + EPOCHS)),
         "alone": lambda: alone(name, data.features[0], data.targets[0]),

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from sdp_bench.bench.executors.local import Limits, apart
+from sdp_bench.bench.executors.local import Limits, in_separate_process
 
 SMALL, LARGE, ROUNDS = 8000, 30_000, 3
 
@@ -49,7 +49,7 @@ def transport(side: str, case: str, n: int) -> list[float]:
     return [lower, upper, seconds, unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e9]
 
 
-measured = partial(apart, transport, limits=Limits(seconds=3600.0))
+measured = partial(in_separate_process, transport, limits=Limits(seconds=3600.0))
 
 
 def line(name: str, lower: float, upper: float, seconds: float, memory: float) -> str:

@@ -22,6 +22,7 @@ import sdp_ref as sr
 from sdp_bench import oracles
 from sdp_bench.bench import rules
 from sdp_bench.bench.experiments import chosen, preset
+from sdp_bench.bench.plugins.plugin import ENTRY_POINTS
 from sdp_bench.cli import cli
 from tests.attacks.calls import leaves, parsed
 from tests.english import findings
@@ -146,6 +147,13 @@ def test_the_tutorial_prints_its_rule_in_full():
     mixture = (DOCS / "examples" / "mixture.py").read_text(encoding="utf-8")
     assert mixture in [example.code for example in examples("docs/tutorial.md")]
     assert len(mixture.splitlines()) < 40
+
+
+def test_the_entry_point_that_the_tutorial_shows_is_one_of_rules():
+    (block,) = (found[2] for found in _FENCE.finditer(TEXTS["docs/tutorial.md"]) if found[1] == "toml")
+    groups = tomllib.loads(block)["project"]["entry-points"]
+    assert list(groups) == [ENTRY_POINTS]
+    assert all(re.fullmatch(r"[\w.]+:\w+", address) for address in groups[ENTRY_POINTS].values())
 
 
 def test_the_mixture_rule_is_sdp_on_affine_nets_and_nears_the_truth_at_a_kink():

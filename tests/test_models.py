@@ -97,7 +97,7 @@ def measured(_folder, row):
 
 
 def test_missing_rows_are_appended_to_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "apart", lambda function, *args, limits: function(*args))
+    monkeypatch.setattr(models, "in_separate_process", lambda function, *args, limits: function(*args))
     path = tmp_path / "rows.csv"
     path.write_text("package,model,seconds,std,shift,note\n")
     keys = [{"package": "timm", "model": name} for name in ("a, b", "c")]

@@ -71,3 +71,14 @@ def test_work_on_the_device_is_not_waited_for(on):
     on[1:].mul_(3)
     assert waited(on) == []
     assert {loss.device, weight.grad.device} == {on.device}
+
+
+def test_views_share_their_numbers_and_transforms_of_torch_pass_through(on):
+    whole = on.clone()
+    whole[:, 1] = 7.0
+    whole.view(-1)[5] = 9.0
+    assert whole.tolist() == [[0, 7, 2], [3, 7, 9]]
+    tangent = torch.func.jvp(torch.sin, (on,), (torch.ones_like(on),))[1]
+    gradient = torch.func.vmap(torch.func.grad(lambda row: row.sin().sum()))(on)
+    assert torch.equal(tangent.cpu(), on.cpu().cos())
+    assert torch.equal(gradient.cpu(), on.cpu().cos())

@@ -67,6 +67,20 @@ def test_code_of_others_runs_without_secrets_and_with_a_token_that_reads():
         assert used <= {"", "actions/download-artifact", "actions/deploy-pages"}
 
 
+def test_every_job_has_a_time_limit():
+    for workflow in WORKFLOWS.values():
+        for job in workflow["jobs"].values():
+            assert 0 < job["timeout-minutes"] <= 360
+
+
+def test_scripts_of_steps_are_valid_shell():
+    scripts = [step["run"] for content in CONTENTS.values() for step in steps_of(content) if "run" in step]
+    assert scripts
+    for script in scripts:
+        done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
 def test_actions_are_pinned_and_packages_come_from_one_index_each():
     pinned = re.compile(r"\s*(- )?uses: (\./[\w./-]+|[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+)")
     for file in FILES:

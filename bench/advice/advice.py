@@ -23,8 +23,8 @@ from sdp_ref import propagate
 from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
-from ..errors import OutsideError, UserError, outside
-from ..executors.local import apart
+from ..errors import MeasuredCodeError, UserError, measured_code
+from ..executors.local import in_separate_process
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN, Noise
 from .thresholds import DEVIATIONS, LIMITS, PAIRS, outcome_of
@@ -147,7 +147,7 @@ def advise_on(net: OwnNet, noise: Noise | None = None, sigmas: Sequence[float] |
     if sigmas is None and noise.values is None:
         raise UserError("sigma is required (--sigma 0.1,1)")
     name = net.architecture.name
-    table = pd.DataFrame(apart(_rows, net, noise, sigmas or (1.0,), address=name))
+    table = pd.DataFrame(in_separate_process(_rows, net, noise, sigmas or (1.0,), address=name))
     table.attrs["net"], table.attrs["notes"] = name, list(net.notes)
     return table
 
@@ -164,9 +164,9 @@ def _rows(net: OwnNet, noise: Noise, sigmas: Sequence[float]) -> list[dict[str, 
                 f"advice is calibrated for Gaussian noise, not for {noise.text}; use `sdp-bench validate`"
             )
         try:
-            with outside():
+            with measured_code():
                 frames.append(advise(net.build(), law).assign(sigma=sigma))
-        except OutsideError as error:
+        except MeasuredCodeError as error:
             raise UserError(
                 f"no advice for {net.architecture.name}, which must be differentiable and run in float64: "
                 f"{error}; `sdp-bench validate --net` measures it"

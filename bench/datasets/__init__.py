@@ -35,9 +35,9 @@ def names(kind: type[D]) -> tuple[str, ...]:
 
 def dataset(name: str, kind: type[D]) -> D:
     """Return a data set by name and type; a UserError if it does not exist lists the available ones."""
-    found = _known().get(name)
-    if found is None and (point := installed(ENTRY_POINTS).get(name)):
-        found = loaded(point, Dataset)
-    if not isinstance(found, kind):
+    known = _known().get(name)
+    if known is None and (point := installed(ENTRY_POINTS).get(name)):
+        known = loaded(point, Dataset)
+    if not isinstance(known, kind):
         raise UserError(not_found("data set", name, names(kind)))
-    return found
+    return known

@@ -230,37 +230,48 @@ class ImageClassification(SplitClassification):
     def _load(self, split: str, parts: Sequence[str] | None) -> LabelledExamples:
         import torch
 
-        known = {part.name: part for part in self.splits[split]}
-        chosen = [known[name] for name in (parts or known)]
-        there = download.contents([file for part in chosen for file in part.files])
-        read: list[tuple[str, NDArray[np.uint8], NDArray[np.integer[Any]]]] = []
-        absent: list[DataFile] = []
+        parts_by_name = {part.name: part for part in self.splits[split]}
+        chosen = [parts_by_name[name] for name in (parts or parts_by_name)]
+        available = download.contents([file for part in chosen for file in part.files])
+        used: list[str] = []
+        pixels: list[NDArray[np.uint8]] = []
+        labels: list[NDArray[np.integer[Any]]] = []
+        missing: list[DataFile] = []
         for part in chosen:
-            # The whole file or, if only its beginning is available, that local copy.
-            found = [
-                (file.name, there[file.path]) if file.path in there else download.partial_copy(file)
-                for file in part.files
-            ]
-            copies = [copy for copy in found if copy is not None]
+            copies = _copies(part.files, available)
             if len(copies) < len(part.files):
-                absent += [file for file in part.files if file.path not in there]
+                missing += [file for file in part.files if file.path not in available]
                 continue
-            names, contents = zip(*copies, strict=True)
-            read.append((names[0], *self.read(contents, names)))
-        if absent and (parts is not None or not read):
-            raise _missing(f"{self.title} {split}", absent)
-        used, pixels, labels = zip(*read, strict=True)
-        joined = np.concatenate(labels).astype(np.int64)
-        is_whole = len(joined) == sum(part.images for part in chosen)
+            names = list(copies)
+            part_pixels, part_labels = self.read(list(copies.values()), names)
+            used.append(names[0])
+            pixels.append(part_pixels)
+            labels.append(part_labels)
+        if missing and (parts is not None or not used):
+            raise _missing(f"{self.title} {split}", missing)
+        all_labels = np.concatenate(labels).astype(np.int64)
+        is_whole = len(all_labels) == sum(part.images for part in chosen)
         return LabelledExamples(
             self.title,
             split,
             torch.from_numpy(np.concatenate(pixels)),
-            torch.from_numpy(joined),
-            used,
+            torch.from_numpy(all_labels),
+            tuple(used),
             sum(part.images for part in self.splits[split]),
-            "" if is_whole or self.describe_missing is None else self.describe_missing(joined),
+            "" if is_whole or self.describe_missing is None else self.describe_missing(all_labels),
         )
+
+
+def _copies(files: Sequence[DataFile], available: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return contents by name: whole files or, if only its beginning is available, that local copy."""
+    copies = {}
+    for file in files:
+        if file.path in available:
+            copies[file.name] = available[file.path]
+        elif partial := download.partial_copy(file):
+            name, content = partial
+            copies[name] = content
+    return copies
 
 
 def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ...]:
@@ -275,9 +286,9 @@ def stratified_rows(labels: Tensor, count: int, order: int = 0) -> tuple[int, ..
     if not 1 <= count <= len(labels):
         raise ValueError(f"inputs must be between 1 and {len(labels)}, got {count}")
     shuffled = np.random.default_rng(order).permutation(len(labels))
-    own = pd.Series(labels.numpy().astype(np.int64)[shuffled])  # differences of bytes would wrap
-    ranks = own.groupby(own).cumcount()
-    in_turn = np.lexsort([(own - order) % (own.max() + 1), ranks])
+    classes = pd.Series(labels.numpy().astype(np.int64)[shuffled])  # differences of bytes would wrap
+    ranks = classes.groupby(classes).cumcount()  # how many rows of the same class come first
+    in_turn = np.lexsort([(classes - order) % (classes.max() + 1), ranks])
     return tuple(shuffled[in_turn[:count]].tolist())
 
 

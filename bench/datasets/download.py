@@ -41,6 +41,7 @@ class DataFile:
 
     @property
     def name(self) -> str:
+        """File name without folders."""
         return self.path.rpartition("/")[2]
 
 
@@ -62,16 +63,17 @@ def contents(files: Sequence[DataFile]) -> dict[str, bytes]:
     """
     local = local_copy()
     folder = local or cache_folder("data")
-    found: dict[str, bytes] = {}
+    contents_by_path: dict[str, bytes] = {}
     for file in files:
         if _is_available(file, local, folder):
-            found[file.path] = _read(folder / file.path)
-            _check(file, io.BytesIO(found[file.path]), folder)
-    absent = [file for file in files if file.path not in found]
+            contents_by_path[file.path] = _read(folder / file.path)
+            _check(file, io.BytesIO(contents_by_path[file.path]), folder)
+    absent = [file for file in files if file.path not in contents_by_path]
     for archive in dict.fromkeys(file.archive for file in absent if file.archive):
         if _is_available(archive, local, folder):
-            found |= _unpacked(archive, [file for file in absent if file.archive == archive], folder)
-    return found
+            members = [file for file in absent if file.archive == archive]
+            contents_by_path |= _unpacked(archive, members, folder)
+    return contents_by_path
 
 
 def partial_copy(file: DataFile) -> tuple[str, bytes] | None:
@@ -144,33 +146,33 @@ def _read(path: Path) -> bytes:
 
 
 def _check(file: DataFile, content: io.BufferedReader | io.BytesIO, folder: Path) -> None:
-    algorithm, _, known = file.known_hash.rpartition(":")
-    found = hashlib.file_digest(content, algorithm or "sha256").hexdigest()
-    if found != known:
+    algorithm, _, expected = file.known_hash.rpartition(":")
+    actual = hashlib.file_digest(content, algorithm or "sha256").hexdigest()
+    if actual != expected:
         raise RunFailedError(
-            f"{folder / file.path} is not the published file (hash {found[:16]}..., expected "
-            f"{known[:16]}...); get it again"
+            f"{folder / file.path} is not the published file (hash {actual[:16]}..., expected "
+            f"{expected[:16]}...); get it again"
         )
 
 
 def _unpacked(archive: DataFile, files: Sequence[DataFile], folder: Path) -> dict[str, bytes]:
     """Read archive members into memory, so that an archive cannot choose paths to write to."""
     path = folder / archive.path
-    wanted = {file.member: file for file in files}
+    files_by_member = {file.member: file for file in files}
     try:
         with path.open("rb") as stream:
             _check(archive, stream, folder)
         raw: dict[str, bytes] = {}
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as zipped:
-                raw = {member: zipped.read(member) for member in wanted}
+                raw = {member: zipped.read(member) for member in files_by_member}
         else:
             with tarfile.open(path, "r|*") as opened:  # a single pass: seeking back would decompress again
                 for member in opened:
-                    if member.name in wanted and (inside := opened.extractfile(member)):
+                    if member.name in files_by_member and (inside := opened.extractfile(member)):
                         raw[member.name] = inside.read()
     except (OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
         raise RunFailedError(f"cannot read {path}: {error}") from error
     for name, content in raw.items():
-        _check(wanted[name], io.BytesIO(content), folder)
-    return {wanted[name].path: content for name, content in raw.items()}
+        _check(files_by_member[name], io.BytesIO(content), folder)
+    return {files_by_member[name].path: content for name, content in raw.items()}

@@ -48,7 +48,8 @@ def grey_images(
     If the file of images ends early, its images have the first labels. `names` are for error messages. Other
     content, or files that do not match, raise a RunFailedError.
     """
-    images, labels = (idx(content, name) for content, name in zip(contents, names, strict=True))
+    images = idx(contents[0], names[0])
+    labels = idx(contents[1], names[1])
     if images.ndim != 3 or labels.ndim != 1 or len(labels) < len(images):
         raise RunFailedError(f"{names[0]} and its labels do not belong together")
     return images[:, None].copy(), labels[: len(images)].copy()
@@ -141,7 +142,7 @@ def _read_letters(
 
 
 def _first_letters(labels: NDArray[np.integer[Any]]) -> str:
-    first, last = (chr(64 + int(label)) for label in (labels.min(), labels.max()))
+    first, last = chr(64 + int(labels.min())), chr(64 + int(labels.max()))
     return f"the first in the publisher's order, {first}-{last} only"
 
 

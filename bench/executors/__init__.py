@@ -42,7 +42,7 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def lost() -> tuple[type[Exception], ...]:
+def lost_worker_errors() -> tuple[type[Exception], ...]:
     """Return the error types that mean that a worker did not finish, as opposed to its work failing.
 
     Dask's error types are included once dask.distributed is imported.

@@ -179,19 +179,21 @@ def _in_time(make: Callable[[], T]) -> T:
     return made.result(timeout=2 * _CONNECT)
 
 
-def _compare(wanted: Mapping[str, str], found: Mapping[str, str], worker: str) -> None:
+def _compare(expected: Mapping[str, str], actual: Mapping[str, str], worker: str) -> None:
     """Raise a RunFailedError if a worker's code or libraries differ, so that it would give other numbers."""
-    if other := differences(wanted, found):
+    if other := differences(expected, actual):
         raise RunFailedError(
             f"the worker at {worker} would give other numbers ({other}); install the same versions there"
         )
 
 
-def _call(wanted: Mapping[str, str], threads: int, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _call(
+    expected: Mapping[str, str], threads: int, fn: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
     import torch
     from distributed import get_worker
 
     # Checked for each call: workers join after the driver's check.
-    _compare(wanted, software(), get_worker().address)
+    _compare(expected, software(), get_worker().address)
     torch.set_num_threads(threads)
     return fn(*args, **kwargs)

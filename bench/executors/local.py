@@ -50,7 +50,7 @@ _limits = ContextVar("limits", default=_PATIENCE)
 
 @contextmanager
 def limited(limits: Limits) -> Iterator[None]:
-    """Limit calls of `apart` inside this block; a limit of None keeps the outer one."""
+    """Limit calls of `in_separate_process` inside this block; a limit of None keeps the outer one."""
     given = {name: value for name, value in vars(limits).items() if value is not None}
     token = _limits.set(replace(_limits.get(), **given))
     try:
@@ -59,20 +59,20 @@ def limited(limits: Limits) -> Iterator[None]:
         _limits.reset(token)
 
 
-def apart(
+def in_separate_process(
     fn: Callable[..., T],
     /,
     *args: Any,
     address: str = "",
     limits: Limits | None = None,
-    told: Callable[[Any], None] | None = None,
+    on_message: Callable[[Any], None] | None = None,
 ) -> T:
     """Return the result of one call in a separate process with one BLAS thread, which may run user code.
 
     Function and arguments are pickled and must not be defined in the running script. The result must be plain
     data or of classes of this project, since it is unpickled here. `address` is for error messages, `limits`
-    replace those of `limited`, and `told` is called here with each object that the call passes to `tell`. A
-    worker is already such a process and calls the function itself.
+    replace those of `limited`, and `on_message` is called here with each object that the call passes to
+    `send`. A worker is already such a process and calls the function itself.
 
     A WorkerError is raised if the code ends or hangs its process, exceeds the limits, or returns anything
     else, and otherwise whatever the call raises.
@@ -81,7 +81,7 @@ def apart(
         return fn(*args)
     try:
         with main_hidden():
-            result: T = _called(fn, args, {}, 1, limits or _limits.get(), set(), told)
+            result: T = _called(fn, args, {}, 1, limits or _limits.get(), set(), on_message)
     except WorkerError as error:
         raise WorkerError(f"{address}: {error}" if address else str(error)) from error
     return result
@@ -132,7 +132,7 @@ def _called(
     threads: int,
     limits: Limits,
     running: set[ProcessFuture[bytes]],
-    told: Callable[[Any], None] | None = None,
+    on_message: Callable[[Any], None] | None = None,
 ) -> Any:
     """Return or raise the result of a call in a process, which is in `running` meanwhile."""
     _SERVER.await_start()
@@ -148,8 +148,8 @@ def _called(
         try:
             for message in _messages(receiver, future):
                 is_over = message == _OVER
-                if told is not None and not is_over:
-                    told(message)
+                if on_message is not None and not is_over:
+                    on_message(message)
             answer = future.result()
         except TimeoutError as error:
             raise WorkerError(f"stopped at the time limit of {limits.seconds:g} s") from error
@@ -258,24 +258,24 @@ def _drop(error: threading.ExceptHookArgs) -> None:
 
 # Worker side -----------------------------------------------------------------------------------------
 
-_telling = threading.Lock()
-_teller: Connection | None = None
+_sending = threading.Lock()
+_driver_pipe: Connection | None = None
 
 
-def tell(thing: object) -> None:
-    """Send an object from inside a call of `apart` to the waiting process before the call ends.
+def send(message: object) -> None:
+    """Send an object from inside a call of `in_separate_process` to the waiting process before the call ends.
 
     It must be plain data or of a class of this project.
     """
-    with _telling:
-        if _teller is not None:
-            _teller.send_bytes(pickle.dumps(thing))
+    with _sending:
+        if _driver_pipe is not None:
+            _driver_pipe.send_bytes(pickle.dumps(message))
 
 
-def _work(content: bytes, threads: int, memory: float | None, teller: Connection) -> bytes:
+def _work(content: bytes, threads: int, memory: float | None, pipe: Connection) -> bytes:
     """Return a call's (value, pickled error, its line, its traceback), pickled; pebble ends the process."""
-    global _teller
-    _teller = teller
+    global _driver_pipe
+    _driver_pipe = pipe
     with suppress(OSError):
         os.dup2(2, 1)
     threading.Thread(target=_follow_driver, daemon=True).start()
@@ -324,6 +324,6 @@ def _watch_memory(limit: float) -> None:
         time.sleep(_MEMORY_CHECK)
     # An exit status is not enough: children of a fork server lose theirs if two threads read it at once.
     try:
-        tell(_OVER)
+        send(_OVER)
     finally:
         os._exit(1)

@@ -35,15 +35,15 @@ ENTRY_POINTS = "sdp_bench.experiments"
 @functools.cache
 def experiments() -> Mapping[str, Experiment]:
     """Return experiments, those of studies and of installed packages, by name, in display order."""
-    found = instances(__name__, Experiment)
+    by_name = instances(__name__, Experiment)
     # Other modules of a study import torch, which takes longer than a list of experiments should.
     for study in pkgutil.iter_modules(importlib.import_module(STUDIES).__path__):
         if study.ispkg:
-            own = importlib.import_module(f"{STUDIES}.{study.name}").EXPERIMENT
-            found[own.name] = own
-    for name, point in installed(ENTRY_POINTS, found).items():
-        found[name] = loaded(point, Experiment)
-    return MappingProxyType(dict(sorted(found.items(), key=lambda item: item[1].rank)))
+            experiment = importlib.import_module(f"{STUDIES}.{study.name}").EXPERIMENT
+            by_name[experiment.name] = experiment
+    for name, point in installed(ENTRY_POINTS, by_name).items():
+        by_name[name] = loaded(point, Experiment)
+    return MappingProxyType(dict(sorted(by_name.items(), key=lambda item: item[1].rank)))
 
 
 def experiment(name: str) -> Experiment:
@@ -82,8 +82,8 @@ def preset(name: str, overrides: Mapping[str, Any] = MappingProxyType({})) -> Se
     """
     if name not in PRESETS:
         raise UserError(not_found("preset", name, PRESETS))
-    own = dict(overrides)
-    if own.get("rules"):
-        own["rules"], own["plugins"] = resolve(own["rules"])
-    sizes = {each.name: each.presets[name] for each in experiments().values() if name in each.presets}
-    return replace(PRESETS[name], sizes=sizes).but(**own)
+    options = dict(overrides)
+    if options.get("rules"):
+        options["rules"], options["plugins"] = resolve(options["rules"])
+    sizes = {item.name: item.presets[name] for item in experiments().values() if name in item.presets}
+    return replace(PRESETS[name], sizes=sizes).but(**options)

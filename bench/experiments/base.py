@@ -98,11 +98,10 @@ class Experiment(ABC):
     classifiers: tuple[ClassifierArchitecture, ...] = ()
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            if str(each.type).startswith("tuple[") and not isinstance(
-                value := getattr(self, each.name), tuple
-            ):
-                raise UserError(f"experiment '{self.name}': {each.name} must be a tuple, got {value!r}")
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if str(item.type).startswith("tuple[") and not isinstance(value, tuple):
+                raise UserError(f"experiment '{self.name}': {item.name} must be a tuple, got {value!r}")
         for name, size in self.presets.items():
             if not isinstance(size, Size):
                 raise UserError(f"experiment '{self.name}': the preset {name} must have a Size, got {size!r}")

@@ -57,7 +57,7 @@ def nets() -> list[TrainedNet]:
     """Return the committed nets of `ARCHITECTURES` in order, seed 0; a RunFailedError if one is damaged."""
     from ..nets.fully_connected import committed, file_name
 
-    found = []
+    nets_of_depths = []
     for architecture in ARCHITECTURES:
         recipe = recipe_for(architecture)
         net = committed(architecture, recipe, 1)
@@ -66,8 +66,8 @@ def nets() -> list[TrainedNet]:
             raise RunFailedError(
                 f"the net bench/nets/committed/{name} of the package is missing or damaged; reinstall"
             )
-        found += net
-    return found
+        nets_of_depths += net
+    return nets_of_depths
 
 
 def groups(rules: Sequence[str] | None = None, **options: Any) -> list[LawGroup]:

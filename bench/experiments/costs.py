@@ -28,24 +28,26 @@ _TRAINING = 1.2e-6  # s per epoch, net and hidden unit
 
 def seconds(net: Net, samples: int, oracles: int, rules: Sequence[str], measuring: float) -> float:
     """Return the time (s) of one input of a net on one core; `measuring` is the time of the metrics."""
-    architecture, names = net.architecture, [rule.partition(":")[0] for rule in rules]
+    architecture = net.architecture
+    names = [rule.partition(":")[0] for rule in rules]
+    unscented_points = 2 * math.prod(getattr(architecture, "event", (0,))) * names.count("unscented")
     if isinstance(architecture, ClassifierArchitecture):
         network = NETWORKS[architecture.name]
-        passes = samples * oracles + _RULE_PASSES * len(rules)
-        passes += 2 * math.prod(architecture.event) * names.count("unscented")
+        passes = samples * oracles + _RULE_PASSES * len(rules) + unscented_points
         covariances = sum(name in _OF_COVARIANCES for name in names)
         return passes * network.seconds + covariances * network.covariance_seconds + measuring
     if isinstance(architecture, Architecture):
-        flops = 2 * sum(n * m for n, m in pairwise(architecture.widths))
-        units, activation = architecture.depth * architecture.width, ACTIVATIONS[architecture.activation]
-        forward = flops / _FLOPS + activation.value_seconds * units
+        activation = ACTIVATIONS[architecture.activation]
+        products = sum(inputs * outputs for inputs, outputs in pairwise(architecture.widths))
+        units = architecture.depth * architecture.width
+        forward = 2 * products / _FLOPS + activation.value_seconds * units
         of_rules = names.count("moment_matching") * architecture.depth * activation.layer_seconds
         of_rules += _REGIONS * names.count("exact")
     else:  # a user's net, which was timed when it was found
         forward = getattr(net, "row_seconds", 0.0)
-        points = 2 * math.prod(getattr(architecture, "event", (0,))) * names.count("unscented")
-        of_rules = _CALLS * forward * (points + _RULE_PASSES * len(rules))
-    return samples * (oracles * (forward + _DRAW) + _DRAW * len(rules) / 4) + measuring + of_rules
+        of_rules = _CALLS * forward * (unscented_points + _RULE_PASSES * len(rules))
+    by_sample = oracles * (forward + _DRAW) + _DRAW * len(rules) / 4
+    return samples * by_sample + measuring + of_rules
 
 
 def training_seconds(architecture: Architecture, epochs: int, nets: int) -> float:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from sdp_ref.errors import UnsupportedError, message_of
 from sdp_ref.laws import Law
 
-from ..errors import NOT_DEFINED, OutsideError, outside
+from ..errors import NOT_DEFINED, MeasuredCodeError, measured_code
 from ..identity import OracleKey, digest
 from ..metrics import metric as metric_of
 from ..metrics.oracle import Oracle, Prediction
@@ -34,8 +34,13 @@ from .predict import predict, prediction_of
 _IMAGES = 10
 """Images that are measured and stored together: ResNet-18 takes seconds per image."""
 
-Cell = tuple[str, str, str]
-"""A unit, one of its rules, and a metric."""
+
+class Cell(NamedTuple):
+    """A unit, one of its rules, and a metric."""
+
+    unit: str
+    rule: str
+    metric: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,17 +100,17 @@ class LawGroup(Group):
 
     @property
     def keys(self) -> list[OracleKey]:
-        return [one.key for one in self.inputs]
+        return [item.key for item in self.inputs]
 
     @property
     def locations(self) -> Tensor:
         """The inputs, shape (inputs, *event)."""
-        return torch.stack([one.location for one in self.inputs])
+        return torch.stack([item.location for item in self.inputs])
 
     @property
     def law(self) -> Law:
         """Law of the inputs, float32, with a row for each input."""
-        return self.noise.law(self.locations, self.sigma, [one.row for one in self.inputs])
+        return self.noise.law(self.locations, self.sigma, [item.row for item in self.inputs])
 
     @property
     def units(self) -> list[dict[str, Any]]:
@@ -126,13 +131,13 @@ class LawGroup(Group):
         }
         return [
             {
-                "unit": one.key.hex,
-                "input": one.row,
-                "sampler": one.key.sampler,
-                "samples": one.key.samples,
+                "unit": item.key.hex,
+                "input": item.row,
+                "sampler": item.key.sampler,
+                "samples": item.key.samples,
                 **described,
             }
-            for one in self.inputs
+            for item in self.inputs
         ]
 
     @property
@@ -146,11 +151,12 @@ class LawGroup(Group):
 
     def joined(self, other: LawGroup) -> LawGroup:
         known = set(self.keys)
-        return replace(self, inputs=(*self.inputs, *(one for one in other.inputs if one.key not in known)))
+        added = tuple(item for item in other.inputs if item.key not in known)
+        return replace(self, inputs=self.inputs + added)
 
     def only(self, units: Sequence[str]) -> LawGroup:
         chosen = set(units)
-        return replace(self, inputs=tuple(one for one in self.inputs if one.key.hex in chosen))
+        return replace(self, inputs=tuple(item for item in self.inputs if item.key.hex in chosen))
 
     def part_of(self, unit: str) -> int:
         if self.inputs[0].location.ndim < 2:
@@ -159,37 +165,38 @@ class LawGroup(Group):
 
     def seconds(self, rows: pd.DataFrame) -> float:
         total = 1.0
-        samples = {one.key.hex: one.key.samples for one in self.inputs}
-        asked: dict[str, list[tuple[str, str]]] = {}
-        for unit, rule, metric in zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True):
-            asked.setdefault(unit, []).append((rule, metric))
-        for unit, pairs in asked.items():
-            rules = list(dict.fromkeys(rule for rule, _ in pairs))
+        samples_of = {item.key.hex: item.key.samples for item in self.inputs}
+        for unit, of_unit in rows.groupby("unit", sort=False, observed=True):
+            samples = samples_of[str(unit)]
+            rules = list(of_unit["rule"].unique())
             oracles = 1 + sum(known.oracles for name, known in references().items() if name in rules)
-            counts = Counter(metric for _, metric in pairs)
-            measuring = sum(metric_of(spec).seconds(samples[unit], count) for spec, count in counts.items())
-            total += costs.seconds(self.net, samples[unit], oracles, rules, measuring)
+            counts = Counter(of_unit["metric_spec"])
+            measuring = sum(metric_of(spec).seconds(samples, count) for spec, count in counts.items())
+            total += costs.seconds(self.net, samples, oracles, rules, measuring)
         return total
 
     # Measuring ------------------------------------------------------------------------------------
 
     def measure(self, rows: pd.DataFrame) -> list[dict[str, Any]]:
         """Run rules on all inputs at once, then compare each prediction with its oracle."""
-        asked = list(dict.fromkeys(zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True)))
+        cells = [Cell(*cell) for cell in zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True)]
+        cells = list(dict.fromkeys(cells))
         outcomes: list[dict[str, Any]] = []
-        with _recorded(outcomes, asked):
+        with _recorded(outcomes, cells):
             net = self.net.build().to(self.settings.sampling.device)
             law = self.law
             on_device = law.to(device=self.settings.sampling.device)
+        if outcomes:  # the net cannot be built
+            return outcomes
         predictors = dict[str, _Predictor]()
-        for rule in () if outcomes else dict.fromkeys(rule for _, rule, _ in asked):
-            with _recorded(outcomes, [cell for cell in asked if cell[1] == rule]):
+        for rule in dict.fromkeys(cell.rule for cell in cells):
+            with _recorded(outcomes, [cell for cell in cells if cell.rule == rule]):
                 predictors[rule] = self.predictor(rule, net, on_device)
-        for index, one in enumerate(self.inputs):
-            cells = [cell for cell in asked if cell[0] == one.key.hex and cell[1] in predictors]
-            if cells:
-                oracle = Oracle(net, law[index], one.key, self.settings.sampling)
-                outcomes += _compared(oracle, index, predictors, cells)
+        for index, item in enumerate(self.inputs):
+            of_input = [cell for cell in cells if cell.unit == item.key.hex and cell.rule in predictors]
+            if of_input:
+                oracle = Oracle(net, law[index], item.key, self.settings.sampling)
+                outcomes += _compared(oracle, index, predictors, of_input)
         return outcomes
 
     def predictor(self, name: str, net: nn.Module, law: Law) -> _Predictor:
@@ -200,8 +207,8 @@ class LawGroup(Group):
                 raise UnsupportedError(name, f"{self.noise.name} noise", hint=reason)
 
             def by_reference(oracle: Oracle, _: int) -> tuple[Prediction, float]:
-                begun = time.perf_counter()
-                return rule.predict(oracle), time.perf_counter() - begun
+                start = time.perf_counter()
+                return rule.predict(oracle), time.perf_counter() - start
 
             return by_reference
         predicted, seconds, passes = predict(rule, net, law, self.keys)
@@ -221,17 +228,17 @@ _Predictor = Callable[[Oracle, int], tuple[Prediction, float]]
 @contextmanager
 def _recorded(outcomes: list[dict[str, Any]], cells: Iterable[Cell]) -> Iterator[None]:
     """Turn an error of a net, a rule or a metric into outcomes of some cells."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     try:
-        with outside():
+        with measured_code():
             yield
-    except OutsideError as error:
+    except MeasuredCodeError as error:
         status, reason = FAILED, str(error)
         if isinstance(error.__cause__, UnsupportedError):
             status, reason = UNSUPPORTED, message_of(error.__cause__)
         elif reason.startswith(NOT_DEFINED):
             status, reason = UNDEFINED, reason.removeprefix(NOT_DEFINED)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
         outcomes += [outcome(*cell, status=status, reason=reason, seconds=seconds) for cell in cells]
 
 
@@ -242,15 +249,19 @@ def _compared(
     outcomes: list[dict[str, Any]] = []
     with _recorded(outcomes, cells):  # the net may be user code
         _ = oracle.resident
-    for name in () if outcomes else dict.fromkeys(rule for _, rule, _ in cells):
-        failed: list[dict[str, Any]] = []
-        of_rule = [cell for cell in cells if cell[1] == name]
-        with _recorded(failed, of_rule):
-            prediction, seconds = predictors[name](oracle, index)
-        for cell in () if failed else of_rule:
+    if outcomes:  # the oracle cannot be sampled
+        return outcomes
+    for rule in dict.fromkeys(cell.rule for cell in cells):
+        of_rule = [cell for cell in cells if cell.rule == rule]
+        failures: list[dict[str, Any]] = []
+        with _recorded(failures, of_rule):
+            prediction, seconds = predictors[rule](oracle, index)
+        if failures:
+            outcomes += failures
+            continue
+        for cell in of_rule:
             with _recorded(outcomes, [cell]):
-                outcomes += measured(oracle, prediction, name, cell[2], seconds)
-        outcomes += failed
+                outcomes += measured(oracle, prediction, rule, cell.metric, seconds)
     return outcomes
 
 

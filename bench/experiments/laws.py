@@ -32,9 +32,14 @@ REGULAR_DVIA = ("dvia:means=regular", "dvia:means=regular_covariance")
 """DVIA with the covariance at the means of the regular pass, as in the paper's numbers."""
 MARGINAL_RULES = ("marginal_sdp", "marginal_moment_matching")
 ALL_RULES = (
-    *(*FULL_RULES, *MARGINAL_RULES),
-    *(f"monte_carlo:samples={k}" for k in (5, 10, 100, 1000)),
-    *("monte_carlo:samples=100,sampler=sobol", ORACLE_MOMENTS.name),
+    *FULL_RULES,
+    *MARGINAL_RULES,
+    "monte_carlo:samples=5",
+    "monte_carlo:samples=10",
+    "monte_carlo:samples=100",
+    "monte_carlo:samples=1000",
+    "monte_carlo:samples=100,sampler=sobol",
+    ORACLE_MOMENTS.name,
 )
 
 
@@ -62,24 +67,28 @@ class LawExperiment(Experiment):
         """Return whether it has an option: all except data sets, and those that its nets do not have."""
         if option in ("activation", "depths", "width"):
             return bool(self.architectures)
-        fixed = {each.name for each in fields(Recipe)} - {"epochs"} if self.recipes else set()
-        return option not in {"datasets", *fixed}
+        if option == "datasets":
+            return False
+        is_of_recipe = option in {item.name for item in fields(Recipe)}
+        return not (self.recipes and is_of_recipe and option != "epochs")
 
     def extent(self, settings: Settings) -> str:
         depths: dict[str, list[int]] = {}
-        for architecture in self._own_architectures(settings):
+        for architecture in self._default_architectures(settings):
             depths.setdefault(architecture.activation, []).append(architecture.depth)
-        nets = [f"{kind} {'/'.join(map(str, each))}" for kind, each in depths.items()]
+        nets = [f"{activation} {'/'.join(map(str, of_kind))}" for activation, of_kind in depths.items()]
         nets += [architecture.label for architecture in self.classifiers]
-        size, sigmas = self.size(settings), ", ".join(f"{sigma:g}" for sigma in self.sigmas)
+        size = self.size(settings)
+        sigmas = ", ".join(f"{sigma:g}" for sigma in self.sigmas)
         noises = self.families(settings)
-        under = f"{', '.join(noise.name for noise in noises)} noise; " if len(noises) > 1 else ""
-        return f"{', '.join(nets)}; {size.nets} x {size.inputs}; {under}{noises[0].parameter} {sigmas}"
+        families = f"{', '.join(noise.name for noise in noises)} noise; " if len(noises) > 1 else ""
+        return f"{', '.join(nets)}; {size.nets} x {size.inputs}; {families}{noises[0].parameter} {sigmas}"
 
     def families(self, settings: Settings) -> tuple[Noise, ...]:
+        """Return the families of input noise under `settings`."""
         return (settings.design.noise,) if settings.design.noise else self.noises
 
-    def asks_about(self, net: Net, settings: Settings) -> bool:
+    def includes(self, net: Net, settings: Settings) -> bool:
         """Return whether a net is one of the experiment's under `settings`."""
         if isinstance(net.architecture, ClassifierArchitecture):
             return net.architecture in self.classifiers
@@ -89,29 +98,34 @@ class LawExperiment(Experiment):
     def samples(self, settings: Settings) -> int:
         """Return the number of samples of the oracle, and of each prediction, under `settings`."""
         general = settings.sampling.samples
-        own = self.size(settings).samples or general
-        return self.scale * (settings.design.samples or min(general, own))
+        of_experiment = self.size(settings).samples or general
+        return self.scale * (settings.design.samples or min(general, of_experiment))
 
     def measures(self, settings: Settings) -> list[Metric]:
+        """Return the metrics, each once, with the options of `settings`."""
         return list(dict.fromkeys(metric(text, settings.metric_options) for text in self.metrics))
 
     def kinds(self, settings: Settings) -> list[tuple[Architecture, Recipe]]:
         design = settings.design
-        found: dict[tuple[Architecture, Recipe], None] = {}
-        for own in self._own_architectures(settings):
-            for depth in design.depths or (own.depth,):
-                kind, width = design.activation or own.activation, design.width or own.width
-                architecture = replace(own, depth=depth, activation=kind, width=width)
-                training = design.training
-                if self.recipes:  # which fix all but the epochs
-                    training = {key: value for key, value in training.items() if key == "epochs"}
-                for recipe in self.recipes or (recipe_for(architecture),):
-                    found[architecture, replace(recipe, **training)] = None
-        return list(found)
+        training = design.training
+        if self.recipes:  # they fix all but the epochs
+            training = {key: value for key, value in training.items() if key == "epochs"}
+        kinds: list[tuple[Architecture, Recipe]] = []
+        for default in self._default_architectures(settings):
+            for depth in design.depths or (default.depth,):
+                architecture = replace(
+                    default,
+                    depth=depth,
+                    activation=design.activation or default.activation,
+                    width=design.width or default.width,
+                )
+                recipes = self.recipes or (recipe_for(architecture),)
+                kinds += [(architecture, replace(recipe, **training)) for recipe in recipes]
+        return list(dict.fromkeys(kinds))
 
-    def _own_architectures(self, settings: Settings) -> list[Architecture]:
+    def _default_architectures(self, settings: Settings) -> list[Architecture]:
         depths = self.size(settings).depths
-        return [each for each in self.architectures if depths is None or each.depth in depths]
+        return [net for net in self.architectures if depths is None or net.depth in depths]
 
     def check(self, settings: Settings) -> None:
         canonical_rules(settings.rules or self.rules, settings.plugins)
@@ -123,7 +137,7 @@ class LawExperiment(Experiment):
             if (columns, classes) != (architecture.inputs, architecture.outputs):
                 raise UserError(
                     f"experiment '{self.name}': the net {architecture.label} takes {architecture.inputs} "
-                    f"columns and tells {architecture.outputs} classes apart, the data set "
+                    f"columns and distinguishes {architecture.outputs} classes, the data set "
                     f"'{recipe.dataset}' has {columns} and {classes}"
                 )
             if inputs > rows:
@@ -144,7 +158,7 @@ class LawExperiment(Experiment):
         parts: list[pd.DataFrame] = []
         groups: dict[str, Group] = {}
         left_out: list[LeftOut] = []
-        chosen = [net for net in nets if self.asks_about(net, settings)]
+        chosen = [net for net in nets if self.includes(net, settings)]
         for noise in self.families(settings) if chosen else ():
             metrics = []
             for measure in self.measures(settings):
@@ -153,15 +167,15 @@ class LawExperiment(Experiment):
                     left_out.append(LeftOut(None, f"{measure.title} ({noise.name} noise)", reason))
                 else:
                     metrics.append(measure.spec)
-            works = [group for net in chosen for group in self._groups(net, noise, settings)]
-            groups |= {group.name: group for group in works}
-            rows = rows_of(self.name, works, metrics, rules, settings.plugins)
-            slow = _is_slow(rows, settings)
-            left_out += [
-                LeftOut(rule, activation, f"rule '{rule}' is slow on {activation} nets; --slow-rules runs it")
-                for rule, activation in rows.loc[slow, ["rule", "activation"]].drop_duplicates().to_numpy()
-            ]
-            parts.append(rows[~slow])
+            groups_of_noise = [group for net in chosen for group in self._groups(net, noise, settings)]
+            groups |= {group.name: group for group in groups_of_noise}
+            rows = rows_of(self.name, groups_of_noise, metrics, rules, settings.plugins)
+            is_slow = _is_slow(rows, settings)
+            slow_rules = rows.loc[is_slow, ["rule", "activation"]].drop_duplicates()
+            for rule, activation in slow_rules.itertuples(index=False):
+                reason = f"rule '{rule}' is slow on {activation} nets; --slow-rules runs it"
+                left_out.append(LeftOut(rule, activation, reason))
+            parts.append(rows[~is_slow])
         rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
         return Plan(rows, groups, tuple(left_out))
 
@@ -191,8 +205,10 @@ def rows_of(
     from .versions import of_measurement
 
     units = pd.DataFrame([unit for group in groups for unit in group.units])
-    asked = [(rule, metric, of_measurement(rule, metric, plugins)) for metric in metrics for rule in rules]
-    cells = pd.DataFrame(asked, columns=["rule", "metric_spec", "fingerprint"])
+    cells = pd.DataFrame(
+        [(rule, metric, of_measurement(rule, metric, plugins)) for metric in metrics for rule in rules],
+        columns=["rule", "metric_spec", "fingerprint"],
+    )
     return units.merge(cells, how="cross").assign(experiment=experiment)
 
 
@@ -220,8 +236,8 @@ def canonical_rules(specs: Sequence[str], plugins: Sequence[Plugin] = ()) -> tup
         if "seed=" in spec:
             raise UserError(f"rule '{spec}': the experiments seed a rule themselves, from each oracle's key")
     try:
-        kept = {*references(), *(plugin.name for plugin in plugins)}
-        named = (spec if spec in kept else sdp_ref.rule(spec).spec for spec in specs)
-        return tuple(dict.fromkeys(named))
+        unchanged = set(references()) | {plugin.name for plugin in plugins}
+        canonical = [spec if spec in unchanged else sdp_ref.rule(spec).spec for spec in specs]
+        return tuple(dict.fromkeys(canonical))
     except ValueError as error:
         raise UserError(str(error)) from error

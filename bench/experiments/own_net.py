@@ -20,7 +20,9 @@ NETS = 3
 BESIDE = (
     *FULL_RULES,
     *MARGINAL_RULES,
-    *(f"monte_carlo:samples={k}" for k in (10, 100, 1000)),
+    "monte_carlo:samples=10",
+    "monte_carlo:samples=100",
+    "monte_carlo:samples=1000",
     *references(),
 )
 """The rules that a new rule is compared with."""
@@ -50,59 +52,94 @@ _VALUES = 10**8  # values in the samples of one oracle
 class OwnNetExperiment(LawExperiment):
     """Rules on a user's net."""
 
-    def asks_about(self, net: Net, settings: Settings) -> bool:  # noqa: ARG002
+    def includes(self, net: Net, settings: Settings) -> bool:  # noqa: ARG002
         return isinstance(net, OwnNet)
 
 
 def measures_for(outputs: int, *, heavy: bool = False) -> tuple[tuple[str, ...], str]:
     """Return the metrics for a net with this many outputs, and a reason; `heavy` noise has no variance."""
-    pairs = ("tv_pairs",) if outputs <= _PAIR_OUTPUTS else ()
     if heavy:
-        joint = ("tv_joint", "tv_output") if outputs <= HISTOGRAM_OUTPUTS else ()
-        decision = ("tv_class",) if outputs > 1 else ()
-        margin = () if joint else ("tv_margin", *pairs)
-        return (
-            (*joint, *decision, *margin, "quantile_mean", "quantile_max", "iqr_ratio", "tails"),
-            "The noise has no variance: no moments, no W1, but shared mass and quantiles of each output.",
-        )
-    moments = ("std_ratio", "tails", "bures", "gaussian_kl", "min_eigenvalue")
+        return _without_moments(outputs)
     if outputs == 1:
         return (
-            ("tv_headline", "tv_paper", "w1", *moments),
+            ("tv_headline", "tv_paper", "w1", *_MOMENTS),
             "One output: total variation in cells of equal mass and in a regular grid, exact W1, and "
             "moments. There is no decision (arg max) to compare.",
         )
+    return _few_outputs(outputs) if outputs <= HISTOGRAM_OUTPUTS else _many_outputs(outputs)
+
+
+_MOMENTS = ("std_ratio", "tails", "bures", "gaussian_kl", "min_eigenvalue")
+
+
+def _without_moments(outputs: int) -> tuple[tuple[str, ...], str]:
+    metrics: list[str] = []
     if outputs <= HISTOGRAM_OUTPUTS:
-        whole, cells = ["tv_headline", "tv_paper"], "and in a regular grid"
-        if outputs > _GRID_OUTPUTS:
-            whole = ["tv_principal"]
-            cells = f"together and two by two, no regular grid (which would have 12^{outputs} cells)"
-        return (
-            (*whole, "tv_class", "tv_difference", "w1", *moments),
-            f"{outputs} outputs: total variation in cells of equal mass along the true law’s principal axes "
-            f"{cells}, of the decision (arg max) and of pairs of outputs, exact W1, and moments.",
-        )
-    headline, kept = (("tv_principal",), moments) if outputs <= _MOMENT_OUTPUTS else ((), ())
+        metrics += ["tv_joint", "tv_output"]
+    if outputs > 1:
+        metrics.append("tv_class")
+    if outputs > HISTOGRAM_OUTPUTS:
+        metrics.append("tv_margin")
+        if outputs <= _PAIR_OUTPUTS:
+            metrics.append("tv_pairs")
+    metrics += ["quantile_mean", "quantile_max", "iqr_ratio", "tails"]
     return (
-        (*headline, "tv_class", "tv_margin", *pairs, "tv_sliced", "w1_sliced", "energy", *kept),
-        f"{outputs} outputs, more than the {HISTOGRAM_OUTPUTS} that a histogram over all of them has "
-        f"samples for: total variation {'along two principal axes of the true law, ' if headline else ''}"
-        f"of the decision (arg max), of the margin{', of pairs of outputs' if pairs else ''} "
-        "and along the worst direction, sliced W1, energy distance"
-        + (", and moments." if kept else f". No moments: a bootstrap of {outputs} × {outputs} is too large.")
-        + " The worst direction and the energy distance leave out a shift of all outputs alike.",
+        tuple(metrics),
+        "The noise has no variance: no moments, no W1, but shared mass and quantiles of each output.",
+    )
+
+
+def _few_outputs(outputs: int) -> tuple[tuple[str, ...], str]:
+    """Metrics if a histogram over all outputs has enough samples."""
+    joint, cells = ["tv_headline", "tv_paper"], "and in a regular grid"
+    if outputs > _GRID_OUTPUTS:
+        joint = ["tv_principal"]
+        cells = f"together and two by two, no regular grid (which would have 12^{outputs} cells)"
+    return (
+        (*joint, "tv_class", "tv_difference", "w1", *_MOMENTS),
+        f"{outputs} outputs: total variation in cells of equal mass along the true law’s principal axes "
+        f"{cells}, of the decision (arg max) and of pairs of outputs, exact W1, and moments.",
+    )
+
+
+def _many_outputs(outputs: int) -> tuple[tuple[str, ...], str]:
+    has_moments, has_pairs = outputs <= _MOMENT_OUTPUTS, outputs <= _PAIR_OUTPUTS
+    metrics = ["tv_class", "tv_margin"]
+    principal = pairs = ""
+    if has_moments:
+        metrics.insert(0, "tv_principal")
+        principal = "along two principal axes of the true law, "
+    if has_pairs:
+        metrics.append("tv_pairs")
+        pairs = ", of pairs of outputs"
+    metrics += ["tv_sliced", "w1_sliced", "energy"]
+    if has_moments:
+        metrics += _MOMENTS
+        moments = ", and moments."
+    else:
+        moments = f". No moments: a bootstrap of {outputs} × {outputs} is too large."
+    return (
+        tuple(metrics),
+        f"{outputs} outputs, more than the {HISTOGRAM_OUTPUTS} that a histogram over all of them has samples "
+        f"for: total variation {principal}of the decision (arg max), of the margin{pairs} and along the "
+        f"worst direction, sliced W1, energy distance{moments} The worst direction and the energy distance "
+        "leave out a shift of all outputs alike.",
     )
 
 
 def samples_for(net: OwnNet, oracles: int, outputs: int) -> tuple[int, str]:
     """Return the samples of each of `oracles` oracles, and the reason if it is not a million."""
-    most, why = (_MANY_OUTPUTS, f"{outputs} outputs") if outputs > HISTOGRAM_OUTPUTS else (_SAMPLES[0], "")
-    fitting = [s for s in _SAMPLES if s <= most and s * outputs <= _VALUES] or [_SAMPLES[-1]]
-    seconds = 2 * oracles * net.row_seconds  # the oracle, and a second one as a reference
-    samples = next((s for s in fitting if s * seconds <= _ORACLES), fitting[-1])
-    if samples < most:
-        why = f"a sample takes {net.row_seconds * 1e6:.3g} µs and there are {oracles} oracles"
-    return samples, f"{samples} samples an oracle ({why}); --samples takes more" if why else ""
+    limit, reason = _SAMPLES[0], ""
+    if outputs > HISTOGRAM_OUTPUTS:
+        limit, reason = _MANY_OUTPUTS, f"{outputs} outputs"
+    sizes = [size for size in _SAMPLES if size <= limit and size * outputs <= _VALUES] or [_SAMPLES[-1]]
+    seconds = (
+        2 * oracles * net.row_seconds
+    )  # of one sample of every oracle, and of a second one as a reference
+    samples = next((size for size in sizes if size * seconds <= _ORACLES), sizes[-1])
+    if samples < limit:
+        reason = f"a sample takes {net.row_seconds * 1e6:.3g} µs and there are {oracles} oracles"
+    return samples, f"{samples} samples an oracle ({reason}); --samples takes more" if reason else ""
 
 
 def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, Settings, list[str]]:
@@ -111,31 +148,37 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
     if not sigmas:
         raise UserError("a net needs noise levels: --sigma 0.1,1, in the units of its inputs")
     outputs = net.architecture.outputs
-    heavy = settings.design.noise is not None and not hasattr(settings.design.noise.example, "variance")
-    measured, about = measures_for(outputs, heavy=heavy)
+    noise = settings.design.noise
+    metrics, about = measures_for(outputs, heavy=noise is not None and not hasattr(noise.example, "variance"))
     notes = [about, *net.notes]
-    everywhere = settings.design.samples is not None
+    # The number of samples may be given; otherwise it is chosen for the size and speed of the net.
+    is_given = settings.design.samples is not None
     sampling = settings.sampling
-    if not everywhere:
-        samples, why = samples_for(net, len(sigmas) * len(net.inputs.unique(dim=0)), outputs)
-        notes += [why] if why else []
+    if not is_given:
+        oracles = len(sigmas) * len(net.inputs.unique(dim=0))
+        samples, reason = samples_for(net, oracles, outputs)
+        if reason:
+            notes.append(reason)
         sampling = replace(sampling, samples=samples, pilot_samples=min(sampling.pilot_samples, samples))
+    # The floor of W1 needs `w1_pairs` pairs of independent sets of points.
     w1 = Wasserstein.of({}, settings.metric_options)
     points = min(w1.w1_points, max(LEAST_POINTS, sampling.samples // (2 * w1.w1_pairs)))
-    if "w1" in measured and (needed := 2 * w1.w1_pairs * points) > sampling.samples:
-        measured = tuple(name for name in measured if name != "w1")
-        notes.append(f"no W1: its floor needs {needed} samples, there are {sampling.samples}")
-    elif points < w1.w1_points and everywhere and "w1" in measured:
-        notes.append(f"W1 on {points} points a side: {sampling.samples} samples give no floor for more")
+    needed = 2 * w1.w1_pairs * points
+    if "w1" in metrics:
+        if needed > sampling.samples:
+            metrics = tuple(name for name in metrics if name != "w1")
+            notes.append(f"no W1: its floor needs {needed} samples, there are {sampling.samples}")
+        elif points < w1.w1_points and is_given:
+            notes.append(f"W1 on {points} points a side: {sampling.samples} samples give no floor for more")
     experiment = OwnNetExperiment(
         name=NAME,
         description=f"rules on {net.architecture.label}",
-        metrics=(*measured, Operations.name),
+        metrics=(*metrics, Operations.name),
         sigmas=tuple(dict.fromkeys(sigmas)),
         rules=BESIDE,
         paper=Size(1, len(net.inputs)),
     )
     experiment.check_noise(net.architecture.event, settings, len(net.inputs))
     design = replace(settings.design, nets=None, inputs=None, depths=None)
-    metrics = {**settings.metrics, "w1_points": points}
-    return experiment, replace(settings, design=design, sampling=sampling, metrics=metrics), notes
+    options = {**settings.metrics, "w1_points": points}
+    return experiment, replace(settings, design=design, sampling=sampling, metrics=options), notes

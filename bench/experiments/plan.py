@@ -16,8 +16,8 @@ from sdp_ref.laws import DiagonalGaussian
 from sdp_ref.rules import Propagator, Traits, traits
 
 from ..datasets.download import DataMissingError
-from ..errors import OutsideError, UserError, outside
-from ..executors.local import apart
+from ..errors import MeasuredCodeError, UserError, measured_code
+from ..executors.local import in_separate_process
 from ..identity import digest
 from ..metrics.references import Reference
 from ..nets.net import Net
@@ -81,14 +81,14 @@ def _divided(
     parts = rows[["group", "unit"]].drop_duplicates()
     parts["part"] = [groups[group].part_of(unit) for group, unit in parts.itertuples(index=False)]
     rows = rows.merge(parts, on=["group", "unit"], how="left").rename(columns={"group": "whole"})
-    plugin = rows["rule"].where(rows["rule"].isin(plugin_names), "")
-    described = rows["whole"] + "/" + rows.pop("part").astype(str) + "/" + plugin
-    rows["group"] = described.map({text: digest(text)[:16] for text in described.unique()})
+    plugin = rows["rule"].where(rows["rule"].isin(plugin_names), "")  # empty for built-in rules
+    description = rows["whole"] + "/" + rows.pop("part").astype(str) + "/" + plugin
+    rows["group"] = description.map({text: digest(text)[:16] for text in description.unique()})
     units: dict[tuple[str, str], list[str]] = {}
     members = rows[["group", "whole", "unit"]].drop_duplicates()
     for group, whole, unit in members.itertuples(index=False):
         units.setdefault((group, whole), []).append(unit)
-    divided = {group: groups[whole].only(own) for (group, whole), own in units.items()}
+    divided = {group: groups[whole].only(of_group) for (group, whole), of_group in units.items()}
     return rows.drop(columns="whole"), divided
 
 
@@ -101,7 +101,7 @@ def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
     """Return the traits of a rule or reference; only the name if it is unknown or its traits are invalid."""
     try:
         if plugin := plugin_of(rule, plugins):
-            return apart(_declared, plugin, address=plugin.address)
+            return in_separate_process(_declared, plugin, address=plugin.address)
         made = rule_of(rule)
     except (UserError, ValueError):
         return Traits(rule)
@@ -111,20 +111,20 @@ def traits_of(rule: str, plugins: Sequence[Plugin] = ()) -> Traits:
 def _declared(plugin: Plugin) -> Traits:
     """Return the valid traits of a plug-in; one that predicts a DiagonalGaussian is marginal."""
     try:
-        with outside(), no_exit():
+        with measured_code(), no_exit():
             rule: Propagator = plugin.load()
-            found = traits(rule)
-    except OutsideError:
+            declared = traits(rule)
+    except MeasuredCodeError:
         return Traits(plugin.name)
-    with suppress(OutsideError), outside(), no_exit(), torch.no_grad():
+    with suppress(MeasuredCodeError), measured_code(), no_exit(), torch.no_grad():
         x = DiagonalGaussian(torch.ones(1, 2), torch.ones(1, 2))
         predicted = rule.propagate(nn.Linear(2, 3), x)
-        found = replace(found, marginal=found.marginal or isinstance(predicted, DiagonalGaussian))
+        declared = replace(declared, marginal=declared.marginal or isinstance(predicted, DiagonalGaussian))
     return Traits(
-        on_one_line(found.label),
-        found.colour if re.fullmatch(_COLOUR, str(found.colour)) else None,
-        None if found.sampling is None else min(max(found.sampling, 0), _MOST),
-        found.marginal,
-        found.reference,
-        min(max(found.rank, -_MOST), _MOST),
+        on_one_line(declared.label),
+        declared.colour if re.fullmatch(_COLOUR, str(declared.colour)) else None,
+        None if declared.sampling is None else min(max(declared.sampling, 0), _MOST),
+        declared.marginal,
+        declared.reference,
+        min(max(declared.rank, -_MOST), _MOST),
     )

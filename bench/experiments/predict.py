@@ -50,21 +50,22 @@ def predict(
     now = time.perf_counter if law.location.is_cuda else time.process_time
 
     def timed() -> tuple[Law, float]:
-        begun = now()
+        """Return the predicted laws and the time per input."""
+        start = now()
         predicted = propagate(law)
         if law.location.is_cuda:
             torch.cuda.synchronize()
-        return predicted, (now() - begun) / len(roots)
+        return predicted, (now() - start) / len(roots)
 
-    with torch.no_grad(), unsaid(), threads(1):
-        predicted, first = timed()
-        seconds = [first] if first * len(roots) > _LONG else [timed()[1]]
+    with torch.no_grad(), without_replacement_warnings(), threads(1):
+        predicted, first_seconds = timed()
+        seconds = [first_seconds] if first_seconds * len(roots) > _LONG else [timed()[1]]
         while len(seconds) < _REPEATS and sum(seconds) * len(roots) < _ENOUGH:
             seconds.append(timed()[1])
 
     @functools.cache
     def passes() -> float:
-        with torch.no_grad(), unsaid(), threads(1):
+        with torch.no_grad(), without_replacement_warnings(), threads(1):
             regular = operations(lambda: net(law.location))
             if not regular:
                 raise UndefinedError("the net has no operations in PyTorch, in which rules are counted")
@@ -74,7 +75,7 @@ def predict(
 
 
 @contextmanager
-def unsaid() -> Iterator[None]:
+def without_replacement_warnings() -> Iterator[None]:
     """Silence the warnings of rules that replace the noise by another law at each input.
 
     The replacement is stated once for readers: see `sdp_bench.bench.noise.Noise.note`.
@@ -102,7 +103,8 @@ def prediction_of(
 
 def _samples_of_image(linear_image: Callable[..., Callable[[Tensor], Tensor]], oracle: Oracle) -> Tensor:
     x = oracle.law.to(device="cpu", dtype=torch.float64)
-    return oracle.draw(linear_image(copy.deepcopy(oracle.net).to("cpu", torch.float64), x.location), x)
+    net = copy.deepcopy(oracle.net).to("cpu", torch.float64)
+    return oracle.draw(linear_image(net, x.location), x)
 
 
 def seeds_of(rule: Propagator, roots: Iterable[OracleKey | SeedRoot]) -> list[int]:
@@ -120,8 +122,8 @@ def prepared(rule: Propagator, net: nn.Module, seeds: Sequence[int]) -> Callable
         return _of_net(rule, net)
     if hasattr(rule, "with_seeds"):
         return _of_net(rule.with_seeds(seeds), net)
-    each = [_of_net(with_seed(rule, seed), net) for seed in seeds]
-    return lambda law: joined([one(law[place]) for place, one in enumerate(each)])
+    by_law = [_of_net(with_seed(rule, seed), net) for seed in seeds]
+    return lambda laws: joined([propagate(laws[index]) for index, propagate in enumerate(by_law)])
 
 
 def with_seed(rule: Propagator, seed: int) -> Propagator:

@@ -34,8 +34,14 @@ DIGEST = "f87a74f44e17deb1dd69bcadc4d2ef31ce3ba2e0758601b27af7c60b5c18a546"
 
 PROBLEMS, ORACLES, INPUTS, NETS = "problems.json", "oracles.json", "inputs.safetensors", "nets"
 METRICS = (
-    *("tv_class", "coverage", "std_ratio", "tv_headline:cells=128,pilot_samples=131072", "crps"),
-    *("tails:pilot_samples=131072", "tv_joint:cells=128,pilot_samples=131072", "quantile_mean"),
+    "tv_class",
+    "coverage",
+    "std_ratio",
+    "tv_headline:cells=128,pilot_samples=131072",
+    "crps",
+    "tails:pilot_samples=131072",
+    "tv_joint:cells=128,pilot_samples=131072",
+    "quantile_mean",
     "tv_principal:cells=64,pilot_samples=8192",
 )
 
@@ -67,7 +73,7 @@ class ProblemSet:
 
 def digest_of(folder: Path) -> str:
     """Return the SHA-256 over names and contents of all files of a set."""
-    files = [*(folder / name for name in (PROBLEMS, ORACLES, INPUTS)), *sorted((folder / NETS).iterdir())]
+    files = [folder / PROBLEMS, folder / ORACLES, folder / INPUTS, *sorted((folder / NETS).iterdir())]
     return digest_of_files((folder, path) for path in files)
 
 
@@ -95,8 +101,9 @@ def problem_set(folder: Path = FOLDER) -> ProblemSet:
         raise UserError(
             f"the problem set in {folder} cannot be read: {error.strerror}; reinstall sdp-bench"
         ) from error
-    plain = ({part.name: values[part.name] for part in fields(Setting)} for values in written["places"])
-    return ProblemSet(tuple(Setting(**tuples(values)) for values in plain), nets, inputs)
+    names = [item.name for item in fields(Setting)]
+    parts = [{name: values[name] for name in names} for values in written["places"]]
+    return ProblemSet(tuple(Setting(**tuples(values)) for values in parts), nets, inputs)
 
 
 @dataclass(frozen=True, kw_only=True)

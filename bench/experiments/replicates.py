@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..environment import threads
-from ..errors import OutsideError, outside
+from ..errors import MeasuredCodeError, measured_code
 from ..identity import digest
 from ..lazy import pd
 from ..results.columns import FAILED, outcome
@@ -120,6 +120,7 @@ class ReplicateGroup(Group):
 
     @property
     def group_name(self) -> str:
+        """Name in the column `group`: a hash of its seeds, objective and methods."""
         return digest(self.key(self.seeds[0]), len(self.seeds), self.objective, list(self.methods))[:16]
 
     @property
@@ -156,29 +157,29 @@ class ReplicateGroup(Group):
 
         The other metrics of a method may be defined for some of its data only; its first one always is.
         """
-        begun = time.perf_counter()
-        asked = list(dict.fromkeys(zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True)))
-        wanted = {rule for _, rule, _ in asked}
-        methods = tuple(method for method in self.methods if method in wanted)
+        start = time.perf_counter()
+        cells = list(dict.fromkeys(zip(rows["unit"], rows["rule"], rows["metric_spec"], strict=True)))
+        requested = set(rows["rule"])
+        methods = tuple(method for method in self.methods if method in requested)
         outcomes: list[dict[str, Any]] = []
         try:
             with threads(1):  # the matrices are small, so more threads would only wait for each other
                 scores = self.score(self, methods)
                 while True:
-                    with outside():
+                    with measured_code():  # the generator trains and scores in `next`
                         scored = next(scores, None)
                     if scored is None:
                         break
                     seed, numbers = scored
                     outcomes += [self.outcome(seed, *number) for number in numbers]
-        except OutsideError as error:
-            took = time.perf_counter() - begun
-            known = {(row["unit"], row["rule"]) for row in outcomes}
-            outcomes += [
-                outcome(*cell, status=FAILED, reason=str(error), seconds=took)
-                for cell in asked
-                if cell[:2] not in known
-            ]
+        except MeasuredCodeError as error:
+            seconds = time.perf_counter() - start
+            with_numbers = {(row["unit"], row["rule"]) for row in outcomes}
+            for unit, rule, metric in cells:
+                if (unit, rule) not in with_numbers:
+                    outcomes.append(
+                        outcome(unit, rule, metric, status=FAILED, reason=str(error), seconds=seconds)
+                    )
         return outcomes
 
     def outcome(

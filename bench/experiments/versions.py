@@ -32,9 +32,11 @@ def of_measurement(rule: str, metric: str, plugins: Sequence[Plugin] = ()) -> st
 
 def of_rule(rule: Propagator | Reference) -> str:
     """Return the version of a rule; ``1+2`` is that of a rule of version 1 that wraps one of version 2."""
-    own = str(getattr(rule, "version", Rule.version))
-    wrapped = [f.name for f in fields(rule) if f.metadata.get("rule")] if is_dataclass(rule) else []
-    return "+".join([own, *(of_rule(getattr(rule, name)) for name in wrapped)])
+    versions = [str(getattr(rule, "version", Rule.version))]
+    if is_dataclass(rule):
+        wrapped = [item.name for item in fields(rule) if item.metadata.get("rule")]
+        versions += [of_rule(getattr(rule, name)) for name in wrapped]
+    return "+".join(versions)
 
 
 def of_method(version: int, training: int | None = None, rule: Propagator | None = None) -> str:

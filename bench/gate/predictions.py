@@ -21,8 +21,8 @@ from sdp_ref.errors import on_one_line
 from sdp_ref.laws import Law
 from sdp_ref.rules import Propagator
 
-from ..errors import OutsideError, one_line, outside
-from ..executors.local import apart
+from ..errors import MeasuredCodeError, measured_code, one_line
+from ..executors.local import in_separate_process
 from ..experiments.predict import prepared, seeds_of, with_seed
 from ..plugins.code import no_exit
 from ..plugins.plugin import Plugin
@@ -196,10 +196,10 @@ def predict(rule: Asked, scope: Scope) -> dict[str, Answer]:
     if not isinstance(rule, Plugin):
         return _predict(rule, scope)
     try:
-        with outside():  # a plug-in may raise or return anything
-            found = apart(_predict, rule, scope, address=rule.address)
+        with measured_code():  # a plug-in may raise or return anything
+            found = in_separate_process(_predict, rule, scope, address=rule.address)
             return {key: found[key] for key in scope.cases}
-    except OutsideError as error:
+    except MeasuredCodeError as error:
         return {key: Answer(error=on_one_line(str(error))) for key in scope.cases}
 
 

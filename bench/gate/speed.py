@@ -12,8 +12,8 @@ import torch
 
 from ..datasets.base import stratified_rows
 from ..environment import cpu_name
-from ..errors import OutsideError, RunFailedError, one_line, outside
-from ..executors.local import apart
+from ..errors import MeasuredCodeError, RunFailedError, measured_code, one_line
+from ..executors.local import in_separate_process
 from ..experiments.law_group import LawGroup
 from ..experiments.predict import prepared, seeds_of
 from ..nets import net as trained
@@ -81,9 +81,11 @@ def times(rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Clock
     found = _measure({name: rules[name] for name in rules if name not in plugins}, group, rounds, clock)
     for name, plugin in plugins.items():
         try:
-            with outside():
-                found |= apart(_measure, {name: plugin}, group, rounds, clock, address=plugin.address)
-        except OutsideError as error:
+            with measured_code():
+                found |= in_separate_process(
+                    _measure, {name: plugin}, group, rounds, clock, address=plugin.address
+                )
+        except MeasuredCodeError as error:
             found[name] = str(error)
     return found
 

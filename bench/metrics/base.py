@@ -104,8 +104,8 @@ class Metric(ABC):
         for option in fields(self):
             value, least = getattr(self, option.name), option.metadata.get("least")
             if least is not None and value < least:
-                wanted = "positive" if least == 1 else f"at least {least}"
-                raise UserError(f"{option.name} must be {wanted}, got {value}")
+                requirement = "positive" if least == 1 else f"at least {least}"
+                raise UserError(f"{option.name} must be {requirement}, got {value}")
             choices = option.metadata.get("choices")
             if choices and value not in choices:
                 words = option.name.replace("_", " ")
@@ -118,13 +118,13 @@ class Metric(ABC):
         Options in neither mapping have their defaults. Names in `options` that this metric does not have are
         ignored; names in `written` that it does not have raise a UserError.
         """
-        own = {option.name: option for option in fields(cls)}
-        values = {name: options[name] for name in own if name in options}
+        defaults = {option.name: option.default for option in fields(cls)}
+        values = {name: options[name] for name in defaults if name in options}
         for name, text in written.items():
-            if name not in own:
-                takes = f"it takes {', '.join(own)}" if own else "it takes none"
+            if name not in defaults:
+                takes = f"it takes {', '.join(defaults)}" if defaults else "it takes none"
                 raise UserError(f"metric '{cls.name}' has no option '{name}'; {takes}")
-            kind: type = type(own[name].default)
+            kind: type = type(defaults[name])
             try:
                 values[name] = kind(text)
             except ValueError as error:
@@ -140,7 +140,10 @@ class Metric(ABC):
     @property
     def points(self) -> int:
         """Number of points a side: the option with a name in ``_points``, or 0 if it uses all samples."""
-        return next((getattr(self, each.name) for each in fields(self) if each.name.endswith("_points")), 0)
+        for option in fields(self):
+            if option.name.endswith("_points"):
+                return getattr(self, option.name)
+        return 0
 
     @property
     def variant(self) -> str:
@@ -158,7 +161,8 @@ class Metric(ABC):
         same requirement give the same text, so that reports can group them.
         """
         predicted = prediction.law
-        if reason := self.undefined(*(law for law in (oracle.law, predicted) if law is not None)):
+        laws = [oracle.law] if predicted is None else [oracle.law, predicted]
+        if reason := self.undefined(*laws):
             return reason
         if self.single or predicted is None:
             return ""
@@ -185,10 +189,10 @@ class Metric(ABC):
             raise RefusedError(reason)
         rules = prediction.exact() if self.has_floor else ()
         try:
-            exact = [dict(self.estimates(oracle, rule)) for rule in rules]
+            of_exact_rules = [dict(self.estimates(oracle, rule)) for rule in rules]
             for component, estimate in self.estimates(oracle, prediction):
-                values = np.array([own[component].value for own in exact if component in own])
-                yield component, self.with_floor(estimate, values) if len(values) else estimate
+                exact = [by_name[component].value for by_name in of_exact_rules if component in by_name]
+                yield component, self.with_floor(estimate, np.array(exact)) if exact else estimate
         except UndefinedError as error:  # a reason that `refusal` did not detect
             raise RefusedError(str(error)) from error
 

@@ -21,6 +21,8 @@ LEAST_POINTS = 100
 
 
 class StandardDeviationRatio(RatioMetric):
+    """Predicted over true standard deviation of each output, from :func:`sdp_bench.oracles.std_ratio`."""
+
     name = "std_ratio"
     title = "Ratio of standard deviations, predicted over true"
     label = "std ratio"
@@ -35,6 +37,11 @@ class StandardDeviationRatio(RatioMetric):
 
 
 class BuresDistance(Metric):
+    """sqrt(|m - m'|^2 + tr(C + C' - 2 (C^1/2 C' C^1/2)^1/2)), with means m, m' and covariances C, C'.
+
+    It has the unit of the outputs.
+    """
+
     name = "bures"
     title = "Bures distance between the moments"
     label = "Bures"
@@ -49,6 +56,8 @@ class BuresDistance(Metric):
 
 
 class GaussianDivergence(Metric):
+    """KL(N(m, C) || N(m', C')) in nats, with the true moments m, C and the predicted ones m', C'."""
+
     name = "gaussian_kl"
     title = "Gaussian Kullback-Leibler divergence between the moments"
     label = "Gaussian KL"
@@ -63,6 +72,8 @@ class GaussianDivergence(Metric):
 
 
 class SmallestEigenvalue(Metric):
+    """Smallest over largest eigenvalue of the predicted covariance matrix."""
+
     name = "min_eigenvalue"
     title = "Smallest eigenvalue of the predicted covariance"
     label = "smallest eigenvalue"
@@ -83,6 +94,8 @@ class SmallestEigenvalue(Metric):
 
 
 class Operations(Metric):
+    """Operations of a rule over those of a regular pass, as `sdp_bench.bench.operations` counts both."""
+
     name = "operations"
     title = "Floating-point operations of the rule"
     label = "regular passes"
@@ -91,13 +104,15 @@ class Operations(Metric):
     perfect = math.nan
     has_floor = False
     single = True
-    rank = 230
+    rank = 228
 
     def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:  # noqa: ARG002
         yield None, Estimate(prediction.passes(), 0.0, 0.0, 0.0)
 
 
 class MeanQuantileDistance(Metric):
+    """Mean |q(p) - q'(p)| for p = 0.05, 0.1, ..., 0.95, over the true interquartile range, by output."""
+
     name = "quantile_mean"
     title = "Distance of quantiles"
     label = "quantiles"
@@ -118,6 +133,8 @@ class MeanQuantileDistance(Metric):
 
 
 class LargestQuantileDistance(Metric):
+    """Largest |q(p) - q'(p)| for p = 0.05, 0.1, ..., 0.95, over the true interquartile range, by output."""
+
     name = "quantile_max"
     title = "Distance of quantiles, largest"
     label = "largest of quantiles"
@@ -131,6 +148,8 @@ class LargestQuantileDistance(Metric):
 
 
 class InterquartileRatio(RatioMetric):
+    """Predicted over true distance between the quantiles at 0.25 and 0.75, by output."""
+
     name = "iqr_ratio"
     title = "Ratio of interquartile ranges, predicted over true"
     label = "IQR ratio"
@@ -167,6 +186,8 @@ class WassersteinMetric(Metric):
 
 @dataclass(frozen=True)
 class Wasserstein(WassersteinMetric):
+    """W1 between `w1_points` samples of each law, with the Euclidean distance, in units of outputs."""
+
     name = "w1"
     title = "Wasserstein distance W1"
     about = (
@@ -192,6 +213,8 @@ class Wasserstein(WassersteinMetric):
 
 @dataclass(frozen=True)
 class CertifiedWasserstein(WassersteinMetric):
+    """W1 between `certified_points` samples of each law, with a proven lower and upper bound."""
+
     name = "w1_certified"
     title = "Wasserstein distance W1 with 30 000 samples of each law, as in the paper"
     about = (
@@ -220,6 +243,8 @@ class CertifiedWasserstein(WassersteinMetric):
 
 
 class SlicedWasserstein(WassersteinMetric):
+    """Mean over random directions u of W1 between u.x and u.y, in units of outputs."""
+
     name = "w1_sliced"
     title = "Sliced Wasserstein distance"
     label = "sliced W1"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
@@ -151,10 +150,12 @@ class Oracle:
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:
+        """The sorted samples of each output."""
         return Quantiles.from_samples(self.resident)
 
     @functools.cached_property
     def extremes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest values of the outputs, two arrays of shape (m,)."""
         low, high = self.resident.aminmax(dim=0)
         return low.double().cpu().numpy(), high.double().cpu().numpy()
 
@@ -173,20 +174,28 @@ class Oracle:
 
     def floors(self, partition: Partition) -> list[Floor]:
         """Return the floor of the total variation in a partition, for each row of `counts`."""
+        return self._once(("floors", partition), lambda: self._simulated_floors(partition))
+
+    def _simulated_floors(self, partition: Partition) -> list[Floor]:
         name = type(partition).__name__  # part of the seed: renaming the class would change the floor
-
-        def floor(row: int, scrambles: np.ndarray) -> Floor:
+        floors = []
+        for row, counts_of_blocks in enumerate(self._scrambles(partition).swapaxes(0, 1)):
             seed = self.key.seed(f"floor {name} {row}")
-            plain = total_variation_floor(scrambles.sum(0), self.key.samples, seed=seed)
-            return scrambled_floor(scrambles, plain, seed=seed) if self.sampler == "sobol" else plain
-
-        rows = self._scrambles(partition).swapaxes(0, 1)
-        return self._once(("floors", partition), lambda: list(itertools.starmap(floor, enumerate(rows))))
+            floor = total_variation_floor(counts_of_blocks.sum(0), self.key.samples, seed=seed)
+            if self.sampler == "sobol":
+                floor = scrambled_floor(counts_of_blocks, floor, seed=seed)
+            floors.append(floor)
+        return floors
 
     def total_variations(self, cells: Partition, samples: Tensor) -> list[Estimate]:
         """Return the total variation between the oracle's samples and `samples`, for each row of `counts`."""
-        sides = self.counts(cells), np.atleast_2d(cells.counts(samples)), self.floors(cells)
-        return [total_variation_of_counts(*row) for row in zip(*sides, strict=True)]
+        predicted_counts = np.atleast_2d(cells.counts(samples))
+        estimates = []
+        for true, predicted, floor in zip(
+            self.counts(cells), predicted_counts, self.floors(cells), strict=True
+        ):
+            estimates.append(total_variation_of_counts(true, predicted, floor))
+        return estimates
 
     def total_variation(self, cells: Partition, samples: Tensor) -> Estimate:
         """Return the total variation on a partition with a single histogram."""
@@ -248,8 +257,8 @@ class Prediction:
     def outputs(self) -> Tensor:
         """Samples for metrics that use single columns; marginal laws have these too."""
         law = self.law
-        own = law is not None and (not law.joint or (self._draw is not None and heavy_tailed(law)))
-        return self._of_law() if own else self.samples
+        is_of_law = law is not None and (not law.joint or (self._draw is not None and heavy_tailed(law)))
+        return self._of_law() if is_of_law else self.samples
 
     @functools.cached_property
     def gaussian(self) -> Gaussian | DiagonalGaussian:
@@ -274,6 +283,7 @@ class Prediction:
 
     @functools.cached_property
     def quantiles(self) -> Quantiles:
+        """The sorted samples of each predicted output."""
         return Quantiles.from_samples(self.outputs)
 
     def log_prob(self, values: Tensor) -> Tensor:
@@ -297,8 +307,10 @@ class Prediction:
                 rows = torch.from_numpy(values).reshape(len(values), 1, *law.event_shape)
                 return law.survival(rows).reshape(values.shape).numpy(), None
         ordered = self.quantiles.ordered
-        upto = [np.searchsorted(own, t, side="right") for own, t in zip(ordered, values.T, strict=True)]
-        return 1 - np.array(upto).T / ordered.shape[1], ordered.shape[1]
+        counts = []  # for each output: samples up to each value
+        for samples, thresholds in zip(ordered, values.T, strict=True):
+            counts.append(np.searchsorted(samples, thresholds, side="right"))
+        return 1 - np.array(counts).T / ordered.shape[1], ordered.shape[1]
 
     def exact(self) -> Iterator[Prediction]:
         """Yield predictions of exact rules with the same number of draws, if this one has draws."""

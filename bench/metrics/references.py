@@ -37,8 +37,8 @@ class Reference:
         """Return why the reference does not exist under noise with this law, or an empty string."""
         from ...oracles.estimate.tails import lacking
 
-        found = lacking("variance", law) if self.needs_variance else ""
-        return f"moments are infinite: {found} has no variance" if found else ""
+        law_without = lacking("variance", law) if self.needs_variance else ""
+        return f"moments are infinite: {law_without} has no variance" if law_without else ""
 
 
 def _moments(oracle: Oracle) -> Prediction:

@@ -22,8 +22,12 @@ quantiles = deferred("sdp_bench.oracles.partitions.quantiles")
 
 
 class MovedClass(Metric):
-    # Shows how propagation changes the accuracy of a net that was trained without noise (Section 2 of the
-    # paper: moment matching changes the mean).
+    """1 if the largest predicted location is another output than the largest without noise, otherwise 0.
+
+    It shows how propagation changes the accuracy of a net that was trained without noise (Section 2 of the
+    paper: moment matching changes the mean).
+    """
+
     name = "moved_class"
     title = "Inputs put into another class than by a plain pass"
     label = "moved to another class"
@@ -52,6 +56,8 @@ LEVELS = (0.5, 0.9, 0.95)
 
 
 class Coverage(TwoSidedMetric):
+    """True probability between the predicted quantiles at (1 - level) / 2 and (1 + level) / 2."""
+
     name = "coverage"
     title = "Coverage of predicted intervals"
     label = "coverage"
@@ -68,6 +74,8 @@ class Coverage(TwoSidedMetric):
 
 
 class IntervalWidth(RatioMetric):
+    """Predicted over true distance between the quantiles at (1 - level) / 2 and (1 + level) / 2."""
+
     name = "interval_width"
     title = "Width of intervals, predicted over true"
     label = "interval width"
@@ -91,6 +99,8 @@ def _by_level(compared: Callable[..., Any], oracle: Oracle, prediction: Predicti
 
 @dataclass(frozen=True)
 class TailProbabilities(RatioMetric):
+    """P'(y > t) / P(y > t) for each output and threshold t, with P' predicted and P true."""
+
     name = "tails"
     version = 2
     title = "Tail probabilities, predicted over true"
@@ -112,13 +122,15 @@ class TailProbabilities(RatioMetric):
         tails = oracle.of_pilot(intervals.Tails.from_samples, self.pilot_samples, samples=oracle.key.samples)
         predicted, draws = prediction.survival(tails.thresholds)
         ratios = tails.ratios(oracle.quantiles, predicted, draws, seed=oracle.key.seed("floor tails"))
-        for probability, each in zip(tails.probabilities, ratios, strict=True):
-            for output, estimate in enumerate(each):
+        for probability, of_outputs in zip(tails.probabilities, ratios, strict=True):
+            for output, estimate in enumerate(of_outputs):
                 yield f"{output} p={probability:g}", estimate
 
 
 @dataclass(frozen=True)
 class LogScore(Metric):
+    """Mean of -log q(y) in nats, over the first `score_samples` true samples y."""
+
     name = "log_score"
     title = "Log score"
     label = "log score"
@@ -149,6 +161,8 @@ class LogScore(Metric):
 
 
 class ContinuousRankedProbabilityScore(Metric):
+    """Integral of (F - F')^2 in units of outputs, with true F and predicted F', by output."""
+
     name = "crps"
     title = "Excess CRPS"
     label = "CRPS"
@@ -171,6 +185,8 @@ class ContinuousRankedProbabilityScore(Metric):
 
 @dataclass(frozen=True)
 class EnergyScore(Metric):
+    """E|X - Y| - E|X - X'| / 2 - E|Y - Y'| / 2 from `energy_points` samples of each law."""
+
     name = "energy_score"
     title = "Excess energy score"
     label = "energy score"

@@ -79,6 +79,8 @@ class EqualMassTotalVariation(CellTotalVariation):
 
 
 class HeadlineTotalVariation(EqualMassTotalVariation):
+    """Total variation in `cells` cells of equal mass along the principal axes of the true law."""
+
     name = "tv_headline"
     title = "1 − TV, equal-mass cells (headline)"
     about = (
@@ -120,6 +122,8 @@ class PrincipalTotalVariation(HeadlineTotalVariation):
 
 @dataclass(frozen=True)
 class AxisTotalVariation(CellTotalVariation):
+    """Total variation in a regular grid with `bins` bins along each output axis."""
+
     name = "tv_paper"
     title = "1 − TV, bins along the output axes (paper-like)"
     about = (
@@ -171,6 +175,8 @@ class AxisTotalVariation(CellTotalVariation):
 
 @dataclass(frozen=True)
 class SingleTotalVariation(SharedMass):
+    """Mean over the outputs of the total variation in `bins` bins between the joint extremes."""
+
     name = "tv_single"
     title = "1 − TV of single outputs, joint extremes"
     about = (
@@ -199,11 +205,20 @@ class SingleTotalVariation(SharedMass):
         edges = np.linspace(low, high, self.bins + 1)[1:-1].T
         outputs = oracle.total_variations(oracles.OutputBins(edges), prediction.samples)
         # The outputs of a net are strongly correlated, so errors are averaged as if they were equal.
-        parts = ("value", "floor", "floor95", "stderr")
-        yield None, oracles.Estimate(*(float(np.mean([getattr(e, part) for e in outputs])) for part in parts))  # type: ignore[arg-type]
+        yield (
+            None,
+            oracles.Estimate(
+                value=float(np.mean([output.value for output in outputs])),
+                floor=float(np.mean([output.floor for output in outputs])),
+                floor95=float(np.mean([output.floor95 for output in outputs])),
+                stderr=float(np.mean([output.stderr for output in outputs])),
+            ),
+        )
 
 
 class CentralTotalVariation(EqualMassTotalVariation):
+    """Total variation in cells along the principal axes of the central half of the true law."""
+
     name = "tv_joint"
     title = "1 − TV, equal-mass cells along the principal axes of the central half of the samples"
     about = (
@@ -219,6 +234,8 @@ class CentralTotalVariation(EqualMassTotalVariation):
 
 @dataclass(frozen=True)
 class OutputTotalVariation(SharedMass):
+    """Total variation of each output in `output_bins` bins between true quantiles."""
+
     name = "tv_output"
     title = "1 − TV of each output by itself"
     about = (
@@ -238,6 +255,8 @@ class OutputTotalVariation(SharedMass):
 
 
 class ClassTotalVariation(CellTotalVariation):
+    """Total variation of the distribution of arg max over the outputs."""
+
     name = "tv_class"
     title = "1 − TV of the decision"
     about = (
@@ -260,6 +279,8 @@ class ClassTotalVariation(CellTotalVariation):
 
 @dataclass(frozen=True)
 class DifferenceTotalVariation(SharedMass):
+    """Total variation of y_i - y_j for each pair of outputs."""
+
     name = "tv_difference"
     title = "1 − TV of the worst pairwise score difference"
     about = "Shared mass of the score difference of two classes, for the pair where it is smallest."
@@ -281,6 +302,8 @@ class DifferenceTotalVariation(SharedMass):
 
 @dataclass(frozen=True)
 class MarginTotalVariation(Metric):
+    """Total variation of the largest output minus the second largest."""
+
     name = "tv_margin"
     title = "Total variation of the margin"
     label = "TV of the margin"
@@ -299,6 +322,8 @@ class MarginTotalVariation(Metric):
 
 @dataclass(frozen=True)
 class PairTotalVariation(Metric):
+    """Largest and mean total variation of y_i - y_j over all pairs of outputs."""
+
     name = "tv_pairs"
     title = "Total variation of the differences of two scores"
     label = "TV of score differences"
@@ -322,6 +347,8 @@ class PairTotalVariation(Metric):
 
 @dataclass(frozen=True)
 class SlicedTotalVariation(Metric):
+    """Total variation along one direction of the whitened outputs, chosen on half of the samples."""
+
     name = "tv_sliced"
     title = "Total variation along the worst direction"
     label = "sliced TV"
@@ -349,6 +376,8 @@ class SlicedTotalVariation(Metric):
 
 
 class EnergyDistance(Metric):
+    """2 E|X - Y| - E|X - X'| - E|Y - Y'| of the outputs minus their mean over outputs."""
+
     name = "energy"
     title = label = "Energy distance"
     about = (
@@ -365,6 +394,8 @@ class EnergyDistance(Metric):
 
 
 class LogitBures(Metric):
+    """Bures distance between the moments of the outputs minus their mean over outputs."""
+
     name = "bures_logits"
     title = "Bures distance between the moments"
     label = "Bures"

@@ -1,4 +1,4 @@
-"""The architectures of the suites: fully connected nets of constant hidden width, and classifiers."""
+"""The architectures of the experiments: fully connected nets of constant hidden width, and classifiers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Architecture:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        return (self.inputs, *[self.width] * self.depth, self.outputs)
+        """Sizes of input, hidden layers and output."""
+        return (self.inputs,) + (self.width,) * self.depth + (self.outputs,)
 
     @property
     def label(self) -> str:

@@ -94,11 +94,13 @@ def default_recipe(network: str, images: str, parts: tuple[str, ...], *, short: 
     (`sdp_bench.bench.nets.architectures.NETWORKS`): ``cnn3`` has the paper's recipe, Adam with rate 1e-3.
     `short` gives a recipe for a few minutes on a CPU.
     """
-    own = NETWORKS[network]
-    of_set = dataset(images, SplitClassification).training
-    return ImageRecipe(
-        images, parts, **{"augmentation": "none", **of_set, **own.training, **(own.short if short else {})}
-    )
+    entry = NETWORKS[network]
+    options: dict[str, Any] = {"augmentation": "none"}
+    options |= dataset(images, SplitClassification).training
+    options |= entry.training
+    if short:
+        options |= entry.short
+    return ImageRecipe(images, parts, **options)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -147,6 +149,7 @@ class UnfinishedError(RunFailedError):
 
 
 def checkpoint_path(architecture: ClassifierArchitecture, recipe: ImageRecipe) -> Path:
+    """Return the file in the cache that an interrupted training of this classifier resumes from."""
     return (storage.cache_folder() / file_name(architecture, recipe)).with_suffix(storage.CHECKPOINT)
 
 
@@ -171,8 +174,8 @@ def get_classifier(
     """
     path = storage.cache_folder() / file_name(architecture, recipe)
     kind = architecture, recipe, recipe.seed
-    if found := TrainedClassifier.load(path, "cache", *kind, put_aside=True):
-        return found
+    if cached := TrainedClassifier.load(path, "cache", *kind, put_aside=True):
+        return cached
     images = dataset(recipe.dataset, SplitClassification)
     data, test = images.load("train", recipe.parts), images.load("test")
     if int(max(data.labels.max(), test.labels.max())) >= architecture.classes:

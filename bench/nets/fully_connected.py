@@ -60,32 +60,40 @@ def get_nets(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -
     Committed nets take precedence, because their weights are equal on every machine.
     """
     paths = {seed: storage.cache_folder() / file_name(architecture, recipe, seed) for seed in seeds}
-    found = {}
+    nets_by_seed = {}
     for seed, path in paths.items():
-        kind = architecture, recipe, seed
-        net = TrainedNet.load(storage.COMMITTED / path.name, "committed", *kind)
-        if net := net or TrainedNet.load(path, "cache", *kind, put_aside=True):
-            found[seed] = net
-    if absent := [seed for seed in seeds if seed not in found]:
-        storage.check_writable(paths[absent[0]])
-        for net in train(architecture, recipe, absent):
+        committed_path = storage.COMMITTED / path.name
+        net = TrainedNet.load(committed_path, "committed", architecture, recipe, seed)
+        if net is None:
+            net = TrainedNet.load(path, "cache", architecture, recipe, seed, put_aside=True)
+        if net is not None:
+            nets_by_seed[seed] = net
+    if untrained := [seed for seed in seeds if seed not in nets_by_seed]:
+        storage.check_writable(paths[untrained[0]])
+        for net in train(architecture, recipe, untrained):
             storage.write(paths[net.seed], net.to_bytes())
-            found[net.seed] = net
-    return [found[seed] for seed in seeds]
+            nets_by_seed[net.seed] = net
+    return [nets_by_seed[seed] for seed in seeds]
 
 
 def missing(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[int]:
     """Return the seeds whose nets would have to be trained (a damaged one may count as present)."""
-    folders = storage.cache_folder(), storage.COMMITTED
-    names = {seed: file_name(architecture, recipe, seed) for seed in seeds}
-    return [seed for seed, name in names.items() if not any((folder / name).exists() for folder in folders)]
+    missing_seeds = []
+    for seed in dict.fromkeys(seeds):
+        name = file_name(architecture, recipe, seed)
+        if not ((storage.cache_folder() / name).exists() or (storage.COMMITTED / name).exists()):
+            missing_seeds.append(seed)
+    return missing_seeds
 
 
 def committed(architecture: Architecture, recipe: Recipe, seeds: int) -> list[TrainedNet]:
     """Return those nets of seeds 0, 1, ... that come with the package."""
-    paths = [storage.COMMITTED / file_name(architecture, recipe, seed) for seed in range(seeds)]
-    nets = (TrainedNet.load(path, "committed", architecture, recipe, k) for k, path in enumerate(paths))
-    return [net for net in nets if net]
+    nets = []
+    for seed in range(seeds):
+        path = storage.COMMITTED / file_name(architecture, recipe, seed)
+        if net := TrainedNet.load(path, "committed", architecture, recipe, seed):
+            nets.append(net)
+    return nets
 
 
 def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> list[TrainedNet]:
@@ -113,36 +121,45 @@ def train(architecture: Architecture, recipe: Recipe, seeds: Sequence[int]) -> l
         with torch.no_grad():
             predicted = _forward(layers, x, function).argmax(-1)
     accuracy = (predicted == data.labels).double().mean(1)
-    names = [f"{2 * k}.{part}" for k in range(len(layers)) for part in ("weight", "bias")]
-    stacked = dict(zip(names, tensors, strict=True))
-    return [
-        TrainedNet(
-            architecture=architecture,
-            recipe=recipe,
-            seed=seed,
-            accuracy=float(accuracy[i]),
-            state={name: tensor[i].detach().clone() for name, tensor in stacked.items()},
+    nets = []
+    for index, seed in enumerate(seeds):
+        state = {}
+        for layer, (weight, bias) in enumerate(layers):
+            # Names in a Sequential of linear layers with a non-linearity after each.
+            state[f"{2 * layer}.weight"] = weight[index].detach().clone()
+            state[f"{2 * layer}.bias"] = bias[index].detach().clone()
+        nets.append(
+            TrainedNet(
+                architecture=architecture,
+                recipe=recipe,
+                seed=seed,
+                accuracy=float(accuracy[index]),
+                state=state,
+            )
         )
-        for i, seed in enumerate(seeds)
-    ]
+    return nets
 
 
 def _forward(layers: list[list[Tensor]], x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    for k, (weight, bias) in enumerate(layers):
-        x = torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
-        if k < len(layers) - 1:
-            x = function(x)
-    return x
+    """Return outputs (S, B, m) at inputs (S, B, n) of a stack of S nets."""
+    *hidden, last = layers
+    for weight, bias in hidden:
+        x = function(torch.baddbmm(bias.unsqueeze(1), x, weight.mT))
+    weight, bias = last
+    return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
 
 
 def _initial_layers(architecture: Architecture, seeds: Sequence[int]) -> list[list[Tensor]]:
     """Return weights and biases of each layer, stacked over the seeds."""
     generators = [np.random.default_rng(np.random.SeedSequence([seed, 0x1815])) for seed in seeds]
     layers = []
-    for n, m in itertools.pairwise(architecture.widths):
-        bound = n**-0.5
-        drawn = [(rng.uniform(-bound, bound, (m, n)), rng.uniform(-bound, bound, m)) for rng in generators]
-        layers.append(
-            [torch.from_numpy(np.stack(part)).float().requires_grad_() for part in zip(*drawn, strict=True)]
-        )
+    for inputs, outputs in itertools.pairwise(architecture.widths):
+        bound = inputs**-0.5
+        weights, biases = [], []
+        for generator in generators:
+            weights.append(generator.uniform(-bound, bound, (outputs, inputs)))
+            biases.append(generator.uniform(-bound, bound, outputs))
+        weight = torch.from_numpy(np.stack(weights)).float().requires_grad_()
+        bias = torch.from_numpy(np.stack(biases)).float().requires_grad_()
+        layers.append([weight, bias])
     return layers

@@ -52,6 +52,6 @@ def best_classifier(
     for source, folder in folders.items():
         paths = sorted(folder.glob(f"*-{architecture.name}-*.safetensors"))
         nets = [TrainedClassifier.load(path, source) for path in paths]
-        if found := [net for net in nets if net and net.architecture == architecture]:
-            return max(found, key=lambda net: net.accuracy)
+        if candidates := [net for net in nets if net and net.architecture == architecture]:
+            return max(candidates, key=lambda net: net.accuracy)
     return None

@@ -67,7 +67,7 @@ EVIDENCE = Path(__file__).with_name("recipes.csv")
 
 
 @dataclass(frozen=True)
-class Trial:
+class RecipeTrial:
     """Result of one recipe on one architecture: number of seeds, and of those that reached `TRAINED`."""
 
     activation: str
@@ -84,13 +84,13 @@ class Trial:
         return Recipe(self.optimizer, self.learning_rate)
 
 
-def choose(trials: Iterable[Trial]) -> Recipe:
+def choose(trials: Iterable[RecipeTrial]) -> Recipe:
     """Return the first candidate that trained every seed, or else the first with the most seeds."""
     tried = {trial.recipe: trial.trained / trial.seeds for trial in trials}
     return max(CANDIDATES, key=lambda recipe: tried.get(recipe, -1.0))
 
 
-def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Sequence[float]]) -> list[Trial]:
+def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Sequence[float]]) -> list[RecipeTrial]:
     """Try candidates in order until one trains every seed; `accuracies` trains the nets of a recipe."""
     trials = []
     for recipe in CANDIDATES:
@@ -98,17 +98,18 @@ def attempt(architecture: Architecture, accuracies: Callable[[Recipe], Sequence[
         trained = sum(accuracy >= TRAINED for accuracy in reached)
         kind = architecture.activation, architecture.depth, recipe.optimizer, recipe.learning_rate
         mean = round(statistics.fmean(reached), 4)
-        trials.append(Trial(*kind, len(reached), trained, round(min(reached), 4), mean))
+        trials.append(RecipeTrial(*kind, len(reached), trained, round(min(reached), 4), mean))
         if trained == len(reached):
             break
     return trials
 
 
 @functools.cache
-def evidence() -> tuple[Trial, ...]:
+def evidence() -> tuple[RecipeTrial, ...]:
+    """Return the committed trials from which recipes were chosen."""
     import pandas as pd
 
-    return tuple(Trial(*row) for row in pd.read_csv(EVIDENCE).itertuples(index=False))
+    return tuple(RecipeTrial(*row) for row in pd.read_csv(EVIDENCE).itertuples(index=False))
 
 
 @functools.cache

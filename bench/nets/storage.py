@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 
 def cache_folder() -> Path:
+    """Return the folder of trained nets."""
     return files.cache_folder("nets")
 
 
@@ -147,7 +148,7 @@ class SavedNet:
             state, about = from_file(content, cls.key)
             return cls(**cls.parsed(about), state=state, source=source)
         except Exception as error:
-            raise ValueError(f"not a net of this suite ({error})") from error
+            raise ValueError(f"not a net file of sdp-bench ({error})") from error
 
     @classmethod
     def load(cls, path: Path, source: str, *made_of: object, put_aside: bool = False) -> Self | None:

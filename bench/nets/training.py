@@ -63,11 +63,11 @@ class Minibatches(ABC):
 
     def advance(self) -> None:
         """Take the next step."""
-        epoch, place = divmod(self.step, self.steps_an_epoch)
-        if place == 0 or self._order is None:
+        epoch, batch_index = divmod(self.step, self.steps_an_epoch)
+        if batch_index == 0 or self._order is None:
             order = torch.randperm(self._examples, generator=generator(*self._entropy, epoch))
             self._order = order.to(self.device)
-        loss = self.loss(self._order[place * self.batch : (place + 1) * self.batch])
+        loss = self.loss(self._order[batch_index * self.batch : (batch_index + 1) * self.batch])
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -119,11 +119,11 @@ def numerics(*, tf32: bool = False) -> Iterator[None]:
 @torch.no_grad()
 def accuracy_of(scores: Callable[[Tensor], Tensor], inputs: Tensor, labels: Tensor, rows: int = 250) -> float:
     """Return the share of inputs with the largest score for their label; `rows` are scored at a time."""
-    right = [
-        scores(part).argmax(1) == own.to(part.device)
-        for part, own in zip(inputs.split(rows), labels.split(rows), strict=True)
-    ]
-    return float(torch.cat(right).double().mean())
+    is_correct = []
+    for inputs_of_batch, labels_of_batch in zip(inputs.split(rows), labels.split(rows), strict=True):
+        predicted = scores(inputs_of_batch).argmax(1)
+        is_correct.append(predicted == labels_of_batch.to(inputs_of_batch.device))
+    return float(torch.cat(is_correct).double().mean())
 
 
 def trained(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -30,6 +31,8 @@ def mlp(inputs: int, hidden: int) -> nn.Sequential:
 
 
 class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels at each position of an image (B, C, H, W)."""
+
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
@@ -93,7 +96,7 @@ class Mixer(nn.Module):
     def __init__(self, channels: int = 1, size: int = 28, classes: int = 10, width: int = 32) -> None:
         super().__init__()
         self.patches = Patches(channels, size, width)
-        self.blocks = nn.Sequential(*(MixerBlock(GRID**2, width) for _ in range(2)))
+        self.blocks = nn.Sequential(MixerBlock(GRID**2, width), MixerBlock(GRID**2, width))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
@@ -192,7 +195,7 @@ def cnn3(channels: int, size: int, classes: int, width: int) -> nn.Sequential:
     which it takes to be linear in the largest layer, at "over 12 500" passes there; without padding the
     largest layer has 10 816 units.
     """
-    side = -(-size // 4)
+    side = math.ceil(size / 4)
     return nn.Sequential(
         nn.Conv2d(channels, width, 3, stride=2, padding=1),
         nn.ReLU(),
@@ -216,14 +219,21 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, *, causal: bool = False) -> None:
         super().__init__()
         self.causal = causal
-        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.q = nn.Linear(width, width)
+        self.k = nn.Linear(width, width)
+        self.v = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (
-            project(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for project in (self.q, self.k, self.v)
-        )
-        seen = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        return self.out(seen.transpose(1, 2).flatten(2))
+        """Map tokens (B, T, width) to tokens of the same shape."""
+        queries, keys, values = _by_head(self.q(x)), _by_head(self.k(x)), _by_head(self.v(x))
+        mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=self.causal)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+def _by_head(tokens: Tensor) -> Tensor:
+    """Reshape (B, T, width) to (B, HEADS, T, width / HEADS)."""
+    return tokens.unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
 
 class Block(nn.Module):

@@ -61,57 +61,70 @@ class Code:
         return load(self.address, self.pickled)
 
 
-def find(place: str, attribute: str, address: str) -> Code:
-    """Find code at a place and run its module in this process, which should be a separate one.
+def find(location: str, attribute: str, address: str) -> Code:
+    """Find code at a location and run its module in this process, which should be a separate one.
 
-    `place` is a file, ``path/to/my_rule.py``, or a module, ``package.module``; `attribute` is a class,
+    `location` is a file, ``path/to/my_rule.py``, or a module, ``package.module``; `attribute` is a class,
     function or object in it. `address` is the user's spelling of both, for error messages. A UserError is
     raised if the code fails, lacks the attribute, has no Python source or cannot be pickled.
     """
-    with _searched(Path(place).resolve().parent if place.endswith(".py") else Path.cwd()) as folder:
+    is_file = location.endswith(".py")
+    folder = Path(location).resolve().parent if is_file else Path.cwd()
+    with _searched(folder):
         try:
             with no_exit():
-                spec = _spec_of(place)
+                spec = _spec_of(location)
         except Exception as error:
             raise UserError(f"cannot load {address}: {described(error)}") from error
         if not (spec.origin or "").endswith(".py"):
             raise UserError(f"{address}: its module has no Python source, so a change cannot be noticed")
         path, package = Path(str(spec.origin)), ""
-        try:
-            source = importlib.util.decode_source(path.read_bytes())
-        except (OSError, UnicodeError, SyntaxError) as error:
-            raise UserError(f"cannot read {place}: {getattr(error, 'strerror', None) or error}") from error
-        if not place.endswith(".py"):
+        if not is_file:
             is_package = spec.submodule_search_locations is not None
-            folder = path.resolve().parents[place.count(".") + is_package]
-            package = place if is_package else place.rpartition(".")[0]
+            folder = path.resolve().parents[location.count(".") + is_package]
+            package = location if is_package else location.rpartition(".")[0]
+        source = _source_of(path, location)
         modules: Files = ()
-        if place.partition(".")[0] not in _PROJECT:
-            modules = _own_modules(imported_names(source, package), package, folder, address)
+        if location.partition(".")[0] not in _PROJECT:
+            modules = _user_modules(imported_names(source, package), package, folder, address)
         try:
             with no_exit():
-                module = importlib.import_module(spec.name) if place == spec.name else _run(spec)
+                module = importlib.import_module(spec.name) if location == spec.name else _run(spec)
         except Exception as error:
             raise UserError(f"cannot load {address}: {described(error)}") from error
         if not hasattr(module, attribute):
             raise UserError(f"{address}: there is no {attribute} in that module")
-        names = {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path, _ in modules}
-        if spec.name == _FILE:
-            relative = imported_names(source, _FILE)
-            names = {f"{_FILE}.{name}" if f"{_FILE}.{name}" in relative else name for name in names}
+        names = _module_names(modules, imported_names(source, _FILE) if spec.name == _FILE else set())
         pickled = by_value(getattr(module, attribute), imported(names), address)
     return Code(address, attribute, source, modules, pickled)
 
 
-def _spec_of(place: str) -> importlib.machinery.ModuleSpec:
-    if place.endswith(".py"):
+def _source_of(path: Path, location: str) -> str:
+    try:
+        return importlib.util.decode_source(path.read_bytes())
+    except (OSError, UnicodeError, SyntaxError) as error:
+        raise UserError(f"cannot read {location}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _module_names(modules: Files, relative_imports: set[str]) -> set[str]:
+    """Return the import names of modules; those that a user's file imports relatively begin with its name."""
+    names = set()
+    for path, _ in modules:
+        name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        in_file = f"{_FILE}.{name}"
+        names.add(in_file if in_file in relative_imports else name)
+    return names
+
+
+def _spec_of(location: str) -> importlib.machinery.ModuleSpec:
+    if location.endswith(".py"):
         # Its folder makes it a package, so that it can import its neighbours relatively, too.
-        folder = str(Path(place).resolve().parent)
-        spec = importlib.util.spec_from_file_location(_FILE, place, submodule_search_locations=[folder])
+        folder = str(Path(location).resolve().parent)
+        spec = importlib.util.spec_from_file_location(_FILE, location, submodule_search_locations=[folder])
     else:
-        spec = importlib.util.find_spec(place)
+        spec = importlib.util.find_spec(location)
     if spec is None:
-        raise ModuleNotFoundError(f"No module named '{place}'")
+        raise ModuleNotFoundError(f"No module named '{location}'")
     return spec
 
 
@@ -124,7 +137,7 @@ def _run(spec: importlib.machinery.ModuleSpec) -> ModuleType:
 
 
 @contextmanager
-def _searched(folder: Path) -> Iterator[Path]:
+def _searched(folder: Path) -> Iterator[None]:
     """Search a folder for modules after Python's and installed ones, but before others; forget them later.
 
     What is loaded in this process afterwards comes from the pickle, as in every worker.
@@ -134,17 +147,17 @@ def _searched(folder: Path) -> Iterator[Path]:
     sys.dont_write_bytecode = True  # no __pycache__ in the user's folder
     importlib.invalidate_caches()
     try:
-        yield folder
+        yield
     finally:
         sys.path[:], sys.dont_write_bytecode = path, writes
-        for name in [name for name in set(sys.modules) - before if is_own(sys.modules[name])]:
+        for name in [name for name in set(sys.modules) - before if is_users(sys.modules[name])]:
             del sys.modules[name]
 
 
 # Which modules are the user's --------------------------------------------------------------------------
 
 
-def is_own(module: Any) -> bool:
+def is_users(module: Any) -> bool:
     """Return whether a module is the user's, and not Python's, this project's, installed or compiled."""
     if not isinstance(module, ModuleType):  # `sys.modules` may hold anything
         return False
@@ -171,18 +184,18 @@ def _is_site(entry: str) -> bool:
 
 def has_name(module: ModuleType) -> bool:
     """Return whether every worker can import a module, so that it travels as its name."""
-    return not is_own(module) and sys.modules.get(module.__name__) is module
+    return not is_users(module) and sys.modules.get(module.__name__) is module
 
 
 def is_importable(thing: Any) -> bool:
     """Return whether every worker can import a class or function, so that it travels as its name."""
     module = sys.modules.get(getattr(thing, "__module__", None) or MAIN)
-    if module is None or module.__name__ == MAIN or is_own(module):
+    if module is None or module.__name__ == MAIN or is_users(module):
         return False
-    found: Any = module
+    named: Any = module
     for part in thing.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is thing
+        named = getattr(named, part, None)
+    return named is thing
 
 
 def imported(names: set[str]) -> dict[str, ModuleType]:
@@ -190,42 +203,45 @@ def imported(names: set[str]) -> dict[str, ModuleType]:
     for name in sorted(names):
         with suppress(Exception), no_exit():  # whoever imports it gets the same error, if it is reached
             importlib.import_module(name)
-    parents = {name.rsplit(".", depth)[0] for name in names for depth in range(name.count(".") + 1)}
-    loaded = {name: sys.modules[name] for name in sorted(parents) if name in sys.modules}
-    return {name: module for name, module in loaded.items() if is_own(module)}
+    with_parents = set()
+    for name in names:
+        parts = name.split(".")
+        with_parents |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    loaded = {name: sys.modules[name] for name in sorted(with_parents) if name in sys.modules}
+    return {name: module for name, module in loaded.items() if is_users(module)}
 
 
-def _own_modules(names: set[str], package: str, base: Path, address: str) -> Files:
+def _user_modules(names: set[str], package: str, base: Path, address: str) -> Files:
     """Return path and source of the modules below a folder with these names, and of those that they import.
 
     All import statements count, including those in functions; names passed to `importlib` at run time cannot
     be detected. Installed packages, the standard library and this project are excluded, but modules of
     `package` are included wherever it is installed.
     """
-    top = package.partition(".")[0]
-    found: dict[str, str] = {}
-    pending, seen = {package, *names} - {""}, set[str]()
+    users_package = package.partition(".")[0]
+    sources: dict[str, str] = {}
+    pending, done = {package, *names} - {""}, set[str]()
     try:
-        while pending - seen:
-            name = min(pending - seen)
-            seen.add(name)
-            first, parent = name.partition(".")[0], name.rpartition(".")[0]
-            if first in _PROJECT or (first != top and not _is_local(first, base)):
+        while pending - done:
+            name = min(pending - done)
+            done.add(name)
+            top, parent = name.partition(".")[0], name.rpartition(".")[0]
+            if top in _PROJECT or (top != users_package and not _is_local(top, base)):
                 continue
             pending |= {parent} - {""}  # importing a module also runs its parent packages
             stem = base.joinpath(*name.split("."))
             if (stem / "__init__.py").is_file():
-                path, inside = stem / "__init__.py", name
+                path, package_of_module = stem / "__init__.py", name
             elif stem.with_name(f"{stem.name}.py").is_file():
-                path, inside = stem.with_name(f"{stem.name}.py"), parent
+                path, package_of_module = stem.with_name(f"{stem.name}.py"), parent
             else:
                 continue  # an attribute of a module, or a namespace package
-            text = importlib.util.decode_source(path.read_bytes())
-            found[path.relative_to(base).as_posix()] = text
-            pending |= imported_names(text, inside)
+            source = importlib.util.decode_source(path.read_bytes())
+            sources[path.relative_to(base).as_posix()] = source
+            pending |= imported_names(source, package_of_module)
     except (OSError, UnicodeError, SyntaxError) as error:
         raise UserError(f"{address}: cannot read a module that it imports: {described(error)}") from error
-    return tuple(sorted(found.items()))
+    return tuple(sorted(sources.items()))
 
 
 def imported_names(source: str, package: str) -> set[str]:
@@ -240,9 +256,12 @@ def imported_names(source: str, package: str) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".") if package else []
-            above = parents[: len(parents) - node.level + 1] if node.level else []
-            whole = ".".join([*above, *([node.module] if node.module else [])])
-            names |= {whole, *(f"{whole}.{alias.name}".lstrip(".") for alias in node.names)}
+            parts = parents[: len(parents) - node.level + 1] if node.level else []
+            if node.module:
+                parts.append(node.module)
+            module = ".".join(parts)
+            names.add(module)
+            names |= {f"{module}.{alias.name}".lstrip(".") for alias in node.names}
     return names - {""}
 
 
@@ -263,19 +282,19 @@ def by_value(thing: Any, modules: Mapping[str, ModuleType], address: str) -> byt
 
     A UserError is raised if that is not possible.
     """
-    own = [
-        module for name, module in tuple(sys.modules.items()) if is_own(module) and module.__name__ == name
+    modules_of_user = [
+        module for name, module in tuple(sys.modules.items()) if is_users(module) and module.__name__ == name
     ]
     before = cloudpickle.list_registry_pickle_by_value()
     content = BytesIO()
     try:
-        for module in own:
+        for module in modules_of_user:
             cloudpickle.register_pickle_by_value(module)
         ByValue(content).dump((thing, dict(modules)))
     except Exception as error:
         raise UserError(f"{address}: it cannot be sent to a worker process ({one_line(error)})") from error
     finally:
-        for module in own:
+        for module in modules_of_user:
             if module.__name__ not in before:
                 cloudpickle.unregister_pickle_by_value(module)
     return content.getvalue()

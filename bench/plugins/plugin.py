@@ -13,7 +13,7 @@ from sdp_ref.rules import Propagator, parse_parameters
 
 from .. import identity
 from ..errors import UserError, one_line
-from ..executors.local import apart
+from ..executors.local import in_separate_process
 from ..text import public
 from . import code
 from .code import MAIN, Code, no_exit
@@ -41,10 +41,10 @@ class Plugin:
     pickled: bytes = field(default=b"", repr=False, compare=False)
 
     @classmethod
-    def of(cls, found: Code, options: str = "") -> Plugin:
+    def of(cls, code: Code, options: str = "") -> Plugin:
         """Return a plug-in without a name from its code."""
-        version = identity.digest(found.source, found.modules, found.attribute, options)[:16]
-        return cls("", found.address, version, options, found.pickled)
+        version = identity.digest(code.source, code.modules, code.attribute, options)[:16]
+        return cls("", code.address, version, options, code.pickled)
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Plugin:
@@ -67,31 +67,31 @@ class Plugin:
 
     def load(self) -> Any:
         """Construct the rule in this process, once; a UserError if code or options are invalid."""
-        found = code.load(self.address, self.pickled)
-        if self not in _made:
-            _made[self] = self._make(found)
-        return _made[self]
+        loaded = code.load(self.address, self.pickled)
+        if self not in _rules:
+            _rules[self] = self._make(loaded)
+        return _rules[self]
 
-    def _make(self, found: Any) -> Any:
+    def _make(self, loaded: Any) -> Any:
         """Construct the rule from the class, function or object at the address."""
         try:
             options = parse_parameters(self.address, self.options) if self.options else {}
         except ValueError as error:
             raise UserError(str(error)) from error
         try:
-            is_made = not isinstance(found, type) and hasattr(found, "name")
-            if not is_made and callable(found):
+            is_rule = not isinstance(loaded, type) and hasattr(loaded, "name")
+            if not is_rule and callable(loaded):
                 with no_exit():
-                    return found(**options)
+                    return loaded(**options)
         except Exception as error:
             raise UserError(f"{self.address}: cannot make the rule: {one_line(error)}") from error
-        if is_made and not options:
-            return found
-        reason = "is a rule and takes no parameters" if is_made else "is neither a rule nor makes one"
+        if is_rule and not options:
+            return loaded
+        reason = "is a rule and takes no parameters" if is_rule else "is neither a rule nor makes one"
         raise UserError(f"{self.address}: it {reason}")
 
 
-_made: dict[Plugin, Any] = {}
+_rules: dict[Plugin, Any] = {}
 
 
 def find(address: str, reserved: Collection[str], others: Collection[str] = ()) -> Plugin:
@@ -103,26 +103,28 @@ def find(address: str, reserved: Collection[str], others: Collection[str] = ()) 
     A UserError is raised if no rule is found, and a RunFailedError if the code ends its process or exceeds
     its time limit.
     """
-    place, _, rest = address.partition(":")
+    location, _, rest = address.partition(":")
     attribute, _, options = rest.partition(":")
     if "=" in attribute:
         attribute, options = "", attribute
-    if not place.endswith(".py") and not attribute:
+    if not location.endswith(".py") and not attribute:
         points = installed(ENTRY_POINTS)
-        if place not in points:
-            own = ", or name your own as path/to/rule.py:MyClass or package.module:MyClass"
-            raise UserError(not_found("rule", place, (*reserved, *others, *points), own))
-        place, attribute = points[place].module, points[place].attr
+        if location not in points:
+            hint = ", or name your own as path/to/rule.py:MyClass or package.module:MyClass"
+            raise UserError(not_found("rule", location, (*reserved, *others, *points), hint))
+        location, attribute = points[location].module, points[location].attr
     if not attribute:
-        raise UserError(f"'{address}' names a file and no rule in it; write {place}:MyClass")
+        raise UserError(f"'{address}' names a file and no rule in it; write {location}:MyClass")
     if not attribute.isidentifier():
         raise UserError(f"'{attribute}' in '{address}' is no name of a class or object")
-    return _checked(apart(_found, place, attribute, address, options, address=address), reserved)
+    plugin = in_separate_process(_load, location, attribute, address, options, address=address)
+    return _checked(plugin, reserved)
 
 
-def of(found: Code, reserved: Collection[str]) -> Plugin:
+def of(code: Code, reserved: Collection[str]) -> Plugin:
     """Return the plug-in of code that was already found; errors as in `find`."""
-    return _checked(apart(_named, Plugin.of(found), address=found.address), reserved)
+    plugin = in_separate_process(_named, Plugin.of(code), address=code.address)
+    return _checked(plugin, reserved)
 
 
 def _checked(plugin: Plugin, reserved: Collection[str]) -> Plugin:
@@ -135,23 +137,23 @@ def _checked(plugin: Plugin, reserved: Collection[str]) -> Plugin:
     return plugin
 
 
-def _found(place: str, attribute: str, address: str, options: str) -> Plugin:
+def _load(location: str, attribute: str, address: str, options: str) -> Plugin:
     """Find the plug-in's code and run it in this process."""
-    return _named(Plugin.of(code.find(place, attribute, address), options))
+    return _named(Plugin.of(code.find(location, attribute, address), options))
 
 
 def _named(plugin: Plugin) -> Plugin:
     """Run the plug-in's code in this process and set the name that it declares."""
-    address, made = plugin.address, plugin.load()
+    address, loaded = plugin.address, plugin.load()
     try:
-        own = getattr(made, "name", None) if isinstance(made, Propagator) else None
-        is_one = isinstance(own, str)
-        name = str(getattr(made, "spec", own)) if is_one else repr(made)
+        name = getattr(loaded, "name", None) if isinstance(loaded, Propagator) else None
+        is_rule = isinstance(name, str)
+        spec = str(getattr(loaded, "spec", name)) if is_rule else repr(loaded)
     except Exception as error:
         raise UserError(f"{address}: the rule's name cannot be read: {one_line(error)}") from error
-    if not is_one:  # repr of a net has several lines
-        raise UserError(f"{address}: a rule has a name and propagate(net, x), {on_one_line(name)} has not")
-    return replace(plugin, name=name)
+    if not is_rule:  # repr of a net has several lines
+        raise UserError(f"{address}: a rule has a name and propagate(net, x), {on_one_line(spec)} has not")
+    return replace(plugin, name=spec)
 
 
 def plugin_of(spec: str, plugins: Iterable[Plugin]) -> Plugin | None:

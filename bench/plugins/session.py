@@ -24,7 +24,7 @@ from .code import (
     has_name,
     imported,
     is_importable,
-    is_own,
+    is_users,
 )
 
 _LOOKUPS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS"}
@@ -110,21 +110,23 @@ class _Hash(pickle._Pickler):  # the one in C cannot replace `memoize`
         return [type(kind), kind.__bases__, members]
 
     def _of_function(self, function: types.FunctionType) -> Any:
-        cells = [cell for cell in function.__closure__ or () if cell != types.CellType()]
+        cells = [cell for cell in function.__closure__ or () if cell != types.CellType()]  # no empty ones
         attributes = {key: value for key, value in vars(function).items() if key != "__wrapped__"}
         content: list[Any] = [function.__code__, function.__defaults__, function.__kwdefaults__, attributes]
         content += [cell.cell_contents for cell in cells]
-        space = function.__globals__
-        if _is_of_session(space.get("__name__", MAIN)):  # otherwise a decorator made it
+        module_values = function.__globals__
+        if _is_of_session(module_values.get("__name__", MAIN)):  # otherwise a decorator made it
             names, imports = set[str](), set[str]()
             for code in _with_inner(function.__code__):
-                for step in dis.get_instructions(code):
-                    names |= {str(step.argval)} if step.opname in _LOOKUPS else set()
-                    imports |= {str(step.argval)} if step.opname == "IMPORT_NAME" else set()
+                for instruction in dis.get_instructions(code):
+                    if instruction.opname in _LOOKUPS:
+                        names.add(str(instruction.argval))
+                    elif instruction.opname == "IMPORT_NAME":
+                        imports.add(str(instruction.argval))
             self.imports |= imports
             content.append(list(imported(imports).values()))
-            used = [name for name in sorted(names) if name in space and name[:2] != "__"]
-            content.append({name: space[name] for name in used})
+            used = [name for name in sorted(names) if name in module_values and name[:2] != "__"]
+            content.append({name: module_values[name] for name in used})
         return content
 
 
@@ -138,8 +140,8 @@ def _order(item: Any) -> str:
 
 
 def _is_of_session(module: str) -> bool:
-    found = sys.modules.get(module)
-    return module == MAIN or found is None or is_own(found)
+    loaded = sys.modules.get(module)
+    return module == MAIN or loaded is None or is_users(loaded)
 
 
 def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:

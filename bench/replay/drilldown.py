@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 import torch
@@ -16,11 +18,12 @@ from ...oracles.estimate.tails import heavy_tailed
 from ..environment import threads
 from ..errors import UserError
 from ..experiments import predict, versions
+from ..identity import OracleKey
 from ..metrics import recorded_metric
 from ..metrics.oracle import Oracle
 from ..metrics.references import Reference
 from .error_by_layer import error_by_layer
-from .layers import Laws, LayerMoments, layers_of, merged, sample_layers
+from .layers import Laws, Layer, LayerMoments, layers_of, merged, sample_layers
 from .replay import StoredMeasurement
 
 
@@ -38,52 +41,75 @@ def drilldown(measurement: StoredMeasurement) -> pd.DataFrame:
     net. Other errors are those of `measurement`.
     """
     rule = rule_of(measurement)
-    record = measurement.first
-    if record["fingerprint"] != versions.of_measurement(
-        record["rule"], record["metric_spec"], measurement.settings.plugins
-    ):
-        metric = record["metric_spec"].partition(":")[0]
-        raise UserError(
-            f"{record['rule']}, {metric} or the oracle has another version since it was measured; run the "
-            "experiment again"
-        )
+    _check_versions(measurement)
     oracle = measurement.oracle
     sampled = _sampled_moments(oracle)
     layers = layers_of(copy.deepcopy(oracle.net).cpu().double(), oracle.law.location)
     x = oracle.law.to(device="cpu", dtype=torch.float64)
-    laws, parts, notes = [_moments(x)], [], []
-    cuts = [0]  # numbers of layers after which the rule has a law
-    independent = True
+    truncated = _laws_of_truncated_nets(rule, layers, x, oracle.key)
+    # Layers after which the rule fails are merged with the next one.
+    starts = [0, *truncated.layers[:-1]]
+    parts = [merged(layers[start:end]) for start, end in zip(starts, truncated.layers, strict=True)]
+    points = [0, *truncated.layers]
+    moments = LayerMoments(
+        tuple(sampled.moments[point] for point in points), tuple(sampled.shapes[point] for point in points)
+    )
+    frame = error_by_layer(
+        parts,
+        moments,
+        [_moments(x), *truncated.laws],
+        independent=truncated.independent,
+        whitened=recorded_metric(measurement.first["metric_spec"]).whitens,
+        seed=oracle.key.seed("layers"),
+    )
+    return frame.assign(note=truncated.notes)
+
+
+def _check_versions(measurement: StoredMeasurement) -> None:
+    record = measurement.first
+    rule, metric = record["rule"], record["metric_spec"]
+    if record["fingerprint"] != versions.of_measurement(rule, metric, measurement.settings.plugins):
+        raise UserError(
+            f"{rule}, {metric.partition(':')[0]} or the oracle has another version since it was measured; "
+            "run the experiment again"
+        )
+
+
+@dataclass
+class _TruncatedNets:
+    """Laws of a rule for a net truncated after some of its layers."""
+
+    layers: list[int] = field(default_factory=list)  # how many layers, counted from the input
+    laws: list[Laws] = field(default_factory=list)
+    independent: bool = True  # whether the components of all laws are independent
+    # why the rule fails for nets with fewer layers, but more than the previous ones; mostly empty
+    notes: list[str] = field(default_factory=list)
+
+
+def _laws_of_truncated_nets(
+    rule: Propagator, layers: Sequence[Layer], x: Law, key: OracleKey
+) -> _TruncatedNets:
+    """Apply a rule to a net truncated after each layer, with its seed for the whole net."""
+    truncated = _TruncatedNets()
     reasons: list[str] = []
     for count, layer in enumerate(layers, 1):
         net = nn.Sequential(*layers[:count]).eval()
         try:
-            propagate = predict.prepared(rule, net, predict.seeds_of(rule, [oracle.key]))
+            propagate = predict.prepared(rule, net, predict.seeds_of(rule, [key]))
             with torch.no_grad(), threads(1):  # the matrices of a layer are too small for more
                 law = propagate(x)
-                laws.append(_moments(law))
+                moments = _moments(law)
         except (ValueError, UnsupportedError, NotImplementedError) as error:
             if count == len(layers):
                 raise
             reasons.append(f"the rule fails after {layer.label} at '{layer.paths[-1]}': {error}")
             continue
-        independent &= isinstance(law, DiagonalGaussian)
-        parts.append(merged(layers[cuts[-1] : count]))
-        notes.append("; ".join(reasons))
-        cuts.append(count)
+        truncated.layers.append(count)
+        truncated.laws.append(moments)
+        truncated.independent &= isinstance(law, DiagonalGaussian)
+        truncated.notes.append("; ".join(reasons))
         reasons = []
-    at_cuts = LayerMoments(
-        tuple(sampled.moments[cut] for cut in cuts), tuple(sampled.shapes[cut] for cut in cuts)
-    )
-    frame = error_by_layer(
-        parts,
-        at_cuts,
-        laws,
-        independent=independent,
-        whitened=recorded_metric(record["metric_spec"]).whitens,
-        seed=oracle.key.seed("layers"),
-    )
-    return frame.assign(note=notes)
+    return truncated
 
 
 def rule_of(measurement: StoredMeasurement) -> Propagator:

@@ -26,9 +26,9 @@ triangle inequality holds. It is divided by the root of the true total variance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -97,57 +97,88 @@ def error_by_layer(
     `floor`, `floor95` and `stderr`; `rounding`, the approximate effect of rounding the outputs in the
     oracle's precision; and `samples`, the number of samples of the true moments.
     """
-    # Distinct laws, each propagated by the exact maps to the current layer. A law that equals its neighbour
-    # up to rounding is not propagated separately, because the layer contributes no error.
-    images = laws[0]
-    predicted, true = 0, 0  # positions in `images`
-    steps: list[tuple[int, int]] = []  # by layer: pairs of positions for formula, dropped and closure
-    tasks = []
-    true_input = laws[0]
-    for index, layer in enumerate(layers):
-        moments, rule_law = layer_moments.moments[index + 1], laws[index + 1]
-        start = images + true_input.independent if independent else images
-        after = moments_after(layer, start, layer_moments.shapes[index], seed=seed)
-        images = after[: len(images.mean)]
-        exact_law = kept_law = images[[predicted]]
-        closed_law = after[[-1]] if independent else images[[true]]
-        after_drop = predicted
-        if independent:
-            kept_law = exact_law.independent
-            images, after_drop = _position(images, kept_law, predicted)
-        images, after_rule = _position(images, rule_law, after_drop)
-        true_input = Laws.true(moments)
-        images, after_truth = _position(images, true_input, true)
-        steps += [(after_drop, after_rule), (predicted, after_drop), (true, after_truth)]
-        predicted, true = after_rule, after_truth
-        tasks.append(partial(_after_layer, layer, moments, rule_law, exact_law, kept_law, closed_law))
-
+    images, pairs, errors_after_layer = _images_at_output(layers, layer_moments, laws, independent, seed)
     outputs = layer_moments.moments[-1]
     scale = _whitening(outputs) if whitened else _over_spread(outputs)
-    carried = Gaussians.of(images, scale)
+    gaussians = Gaussians.of(images, scale)
     halves_of_outputs = _scaled_halves(outputs, scale)
     floor, floor95 = _floors(halves_of_outputs)
     # Root mean square of independent errors of one unit in the last place of each output.
     squares = np.square(outputs.mean) + outputs.covariance.diagonal()
     rounding = np.sqrt(outputs.null_variance * (np.square(scale.numpy()) @ squares).sum()) / ROUNDING
 
-    frame = pd.DataFrame(list(in_threads(iter(tasks))))
+    frame = pd.DataFrame(list(in_threads(iter(errors_after_layer))))
     kinds = frame["layer"]
     frame["layer"] = kinds + " " + (kinds.groupby(kinds).cumcount() + 1).astype(str)
-    first, second = zip(*steps, strict=True)
-    contributions = distance(carried[first], carried[second]).reshape(-1, 3).numpy()
+    starts = [pair[0] for of_layer in pairs for pair in of_layer]
+    ends = [pair[1] for of_layer in pairs for pair in of_layer]
+    contributions = distance(gaussians[starts], gaussians[ends]).reshape(-1, 3).numpy()
     frame[["formula_at_output", "dropped_at_output", "closure_at_output"]] = contributions
     frame["at_output"] = contributions.sum(1)
     frame["share"] = frame["at_output"] / frame["at_output"].sum()
+    predicted = gaussians[[pairs[-1].formula[1]]]
+    true = gaussians[[pairs[-1].closure[1]]]
     frame.attrs = {
-        "total": float(distance(carried[[predicted]], carried[[true]])),
+        "total": float(distance(predicted, true)),
         "floor": floor,
         "floor95": floor95,
-        "stderr": _stderr(carried[[predicted]], halves_of_outputs),
+        "stderr": _stderr(predicted, halves_of_outputs),
         "rounding": float(rounding),
         "samples": layer_moments.moments[0].samples,
     }
     return frame
+
+
+class _Pairs(NamedTuple):
+    """Positions of two laws, by kind of error; their distance at the output is a layer's contribution."""
+
+    formula: tuple[int, int]  # D_k and R_k
+    dropped: tuple[int, int]  # F_k(R_{k-1}) and D_k
+    closure: tuple[int, int]  # F_k(T_{k-1}) and T_k
+
+
+def _images_at_output(
+    layers: Sequence[Layer],
+    layer_moments: LayerMoments,
+    laws: Sequence[Laws],
+    independent: bool,
+    seed: Seed,
+) -> tuple[Laws, list[_Pairs], list[Callable[[], dict[str, Any]]]]:
+    """Propagate the laws after each layer to the output by the exact maps.
+
+    Return the images of the distinct laws, pairs of their positions for each layer, and functions that return
+    the errors after each layer. A law that equals its neighbour up to rounding is not propagated separately,
+    because the layer contributes no error.
+    """
+    images = laws[0]  # of distinct laws, at the current layer
+    predicted, true = 0, 0  # positions of the rule's and of the true law in `images`
+    true_input = laws[0]
+    pairs: list[_Pairs] = []
+    errors_after_layer: list[Callable[[], dict[str, Any]]] = []
+    for index, layer in enumerate(layers):
+        moments, rule_law = layer_moments.moments[index + 1], laws[index + 1]
+        inputs = images + true_input.independent if independent else images
+        after = moments_after(layer, inputs, layer_moments.shapes[index], seed=seed)
+        images = after[: len(images.mean)]
+        exact_law = images[[predicted]]  # F_l(R_{l-1})
+        closed_law = after[[-1]] if independent else images[[true]]  # F_l(P T_{l-1})
+        kept_law, after_drop = exact_law, predicted  # D_l
+        if independent:
+            kept_law = exact_law.independent
+            images, after_drop = _position(images, kept_law, predicted)
+        images, after_rule = _position(images, rule_law, after_drop)
+        true_input = Laws.true(moments)
+        images, after_truth = _position(images, true_input, true)
+        pairs.append(
+            _Pairs(
+                formula=(after_drop, after_rule), dropped=(predicted, after_drop), closure=(true, after_truth)
+            )
+        )
+        predicted, true = after_rule, after_truth
+        errors_after_layer.append(
+            partial(_after_layer, layer, moments, rule_law, exact_law, kept_law, closed_law)
+        )
+    return images, pairs, errors_after_layer
 
 
 def halves(moments: Moments) -> tuple[Laws, Laws]:

@@ -7,9 +7,7 @@ chain, or a whole block of a residual net.
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -112,9 +110,11 @@ def squared_distance(a: Gaussians, b: Gaussians) -> Tensor:
     """
     # Singular values, and not roots of eigenvalues: rounding stays far below the distance.
     cross = torch.linalg.svdvals(a.root @ b.root).sum(-1)
-    apart = (a.trace + b.trace - 2 * cross).clamp(min=0)
-    spread = torch.where((a.root == b.root).flatten(1).all(1), 0.0, apart)
-    return torch.stack([(a.mean - b.mean).square().sum(-1), spread])
+    covariance_part = (a.trace + b.trace - 2 * cross).clamp(min=0)
+    are_equal = (a.root == b.root).flatten(1).all(1)
+    covariance_part = torch.where(are_equal, 0.0, covariance_part)  # without rounding
+    mean_part = (a.mean - b.mean).square().sum(-1)
+    return torch.stack([mean_part, covariance_part])
 
 
 def distance(a: Gaussians, b: Gaussians) -> Tensor:
@@ -157,7 +157,8 @@ class Layer(nn.Module):
         """Return the output of the layer for an input (B, *event)."""
         values = [x]
         for part, inputs in zip(self.parts, self.inputs, strict=True):
-            values.append(part(*(values[i] for i in inputs)))
+            arguments = [values[number] for number in inputs]
+            values.append(part(*arguments))
         return values[-1]
 
 
@@ -177,11 +178,15 @@ def layers_of(net: Net, like: Tensor) -> list[Layer]:
         raise ValueError(f"cannot look inside a net with {unknown.module.text} (at '{unknown.path}')")
     if not steps:
         raise ValueError("a net that returns its input has no layers")
+    # A net can be cut before step k if no later step reads a value before value k, the input of step k.
     cuts = [k for k in range(len(steps) + 1) if all(min(step.inputs) >= k for step in steps[k:])]
     layers = []
     for start, stop in itertools.pairwise(cuts):
-        part = [replace(s, inputs=tuple(i - start for i in s.inputs)) for s in steps[start:stop]]
-        layers.append(Layer(part))
+        steps_of_layer = []
+        for step in steps[start:stop]:
+            inputs = tuple(value - start for value in step.inputs)
+            steps_of_layer.append(replace(step, inputs=inputs))
+        layers.append(Layer(steps_of_layer))
     return layers
 
 
@@ -227,27 +232,28 @@ def sample_layers(
     A ValueError is raised if the covariance matrices would take more than 2 GiB, or the net gives NaN or
     infinity.
     """
-    values = [x.location[:1]]
+    values = [x.location[:1]]  # at the location of the law: of the input, and after each layer
     for layer in layers:
         values.append(layer(values[-1].clone()))
     _check_memory([value.numel() for value in values])
-    # Products are summed about the value at the location, which loses fewer digits; None for affine images.
-    centres: list[Tensor | None] = [value.double().flatten() for value in values]
-    for index, layer in enumerate(layers[:-1], 1):
-        if layer.affine:
-            centres[index] = None
+    # Products are summed about the value at the location, which loses fewer digits. None if the moments are
+    # an affine image of those before.
+    centres: list[Tensor | None] = []
+    for index, value in enumerate(values):
+        is_image = 0 < index < len(layers) and layers[index - 1].affine
+        centres.append(None if is_image else value.double().flatten())
     samples = _affordable(samples, [len(centre) for centre in centres if centre is not None])
     inputs = sample_outputs(nn.Flatten(), x, samples, seed=seed, sampler=sampler)
     blocks = [rows.reshape(-1, *x.event_shape) for rows in inputs.tensor_split(BLOCKS)]
-    sums = list(in_threads(partial(_sums, layers, centres, block) for block in blocks))
+    sums_of_blocks = list(in_threads(partial(_sums, layers, centres, block) for block in blocks))
     weights = np.array([len(block) for block in blocks]) / samples
     moments: list[Moments] = []
     for index, (centre, value) in enumerate(zip(centres, values, strict=True)):
         if centre is None:
             moments.append(_image(layers[index - 1], moments[-1], values[index - 1].shape[1:]))
         else:
-            means = np.stack([block[index][0].numpy() for block in sums])
-            products = np.stack([block[index][1].numpy() for block in sums])
+            means = np.stack([sums[index][0].numpy() for sums in sums_of_blocks])
+            products = np.stack([sums[index][1].numpy() for sums in sums_of_blocks])
             null_variance = (ROUNDING * torch.finfo(value.dtype).eps) ** 2
             moments.append(_of_blocks(centre.numpy(), means, products, weights, samples, null_variance))
     return LayerMoments(tuple(moments), tuple(value.shape[1:] for value in values))
@@ -295,18 +301,21 @@ def _sums(
     layers: Sequence[Layer], centres: Sequence[Tensor | None], block: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
     """Return means and mean products of a block's values, relative to a centre, at every point of a net."""
-    totals = [
-        (torch.zeros(n, dtype=torch.float64), torch.zeros(n, n, dtype=torch.float64))
-        for n in (0 if centre is None else len(centre) for centre in centres)
-    ]
-    for hidden in block.split(_ROWS):
-        for layer, centre, (total, products) in zip([None, *layers], centres, totals, strict=True):
-            hidden = hidden if layer is None else layer(hidden)
+    sums = []
+    for centre in centres:
+        units = 0 if centre is None else len(centre)
+        total = torch.zeros(units, dtype=torch.float64)
+        sums.append((total, torch.zeros(units, units, dtype=torch.float64)))
+    for rows in block.split(_ROWS):
+        values = rows
+        for layer, centre, (total, products) in zip([None, *layers], centres, sums, strict=True):
+            if layer is not None:
+                values = layer(values)
             if centre is not None:
-                moved = hidden.flatten(1).double().sub_(centre)
+                moved = values.flatten(1).double().sub_(centre)
                 total.add_(moved.sum(0))
                 products.addmm_(moved.mT, moved)
-    return [(total / len(block), products / len(block)) for total, products in totals]
+    return [(total / len(block), products / len(block)) for total, products in sums]
 
 
 def _image(layer: Layer, moments: Moments, shape: torch.Size) -> Moments:
@@ -345,8 +354,8 @@ def moments_after(layer: Layer, laws: Laws, shape: torch.Size, *, seed: Seed) ->
         outputs: Tensor = layer(rows)
         return outputs.flatten(1)
 
-    sampled = [
-        Moments.from_samples(sample_outputs(flat, inputs[k], REFERENCE_SAMPLES, seed=seed))
-        for k in range(inputs.batch)
-    ]
-    return functools.reduce(operator.add, map(Laws.true, sampled))
+    sampled = []
+    for index in range(inputs.batch):
+        outputs = sample_outputs(flat, inputs[index], REFERENCE_SAMPLES, seed=seed)
+        sampled.append(Laws.true(Moments.from_samples(outputs)))
+    return Laws(torch.cat([law.mean for law in sampled]), torch.cat([law.covariance for law in sampled]))

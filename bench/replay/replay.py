@@ -20,7 +20,7 @@ from sdp_ref.rules import Propagator
 from ...oracles.estimate.tails import heavy_tailed
 from ..errors import RunFailedError, UserError, one_line
 from ..executors import WorkerError
-from ..executors.local import Limits, apart, limited
+from ..executors.local import Limits, in_separate_process, limited
 from ..experiments import chosen
 from ..experiments.base import Group, Plan
 from ..experiments.law_group import LawGroup, measured
@@ -71,29 +71,29 @@ class StoredMeasurement:
         return rule + net
 
     @functools.cached_property
-    def place(self) -> tuple[LawGroup, int]:
-        """The group that it was measured in, and the position of its input there.
+    def group_and_index(self) -> tuple[LawGroup, int]:
+        """The group that it was measured in, and the index of its input there.
 
         Rules get the same batch again, because another batch size may round differently.
         """
-        cell = tuple(self.first[name] for name in CELL)
+        unit, rule = self.first["unit"], self.first["rule"]
         plan = planned(self.run, self.settings, [self.net])
         rows = plan.rows.astype(dict.fromkeys(CELL, str))
-        same = rows[(rows["unit"] == cell[0]) & (rows["rule"] == cell[1])]
+        same = rows[(rows["unit"] == unit) & (rows["rule"] == rule)]
         if same.empty:
             raise RunFailedError(
-                f"net, input or settings no longer give the key {cell[0]}; the data or code has changed"
+                f"net, input or settings no longer give the key {unit}; the data or code has changed"
             )
         group = cast(LawGroup, plan.groups[same["group"].iloc[0]])
-        return group, [key.hex for key in group.keys].index(cell[0])
+        return group, [key.hex for key in group.keys].index(unit)
 
     @functools.cached_property
     def oracle(self) -> Oracle:
         """Its samples are drawn when they are first used."""
-        group, place = self.place
+        group, index = self.group_and_index
         sampling = group.settings.sampling
         net = group.net.build().to(sampling.device)
-        return Oracle(net, group.law[place], group.keys[place], sampling)
+        return Oracle(net, group.law[index], group.keys[index], sampling)
 
     @property
     def rule(self) -> Propagator | Reference:
@@ -102,9 +102,10 @@ class StoredMeasurement:
 
     def prediction(self, oracle: Oracle) -> tuple[Prediction, float]:
         """Return the prediction, from the same batch of inputs as before, and its time (s) per input."""
-        group, place = self.place
+        group, index = self.group_and_index
         law = group.law.to(device=group.settings.sampling.device)
-        return group.predictor(self.first["rule"], oracle.net, law)(oracle, place)
+        predict = group.predictor(self.first["rule"], oracle.net, law)
+        return predict(oracle, index)
 
 
 def stored_measurement(
@@ -117,8 +118,7 @@ def stored_measurement(
     is unknown or ambiguous, the measurement has no oracle, or its rule or net is missing or has another hash,
     and RunFailedError without weights, or if the run is damaged.
     """
-    found = find(stored, key)
-    rows = _one(records(found), key)
+    rows = _rows_of_key(records(find(stored, key)), key)
     first = rows[0]
     run = _run_of(stored, first["run"])
     rules = _given_rules(run, [(first["rule"], first["fingerprint"])], plugins)
@@ -153,21 +153,23 @@ def _given_rules(
 
     A rule that is not `given` is looked up in `folder`, under the file name of its address.
     """
-    known = {plugin.name: plugin for plugin in plugins_of(stored_run)}
-    found: dict[str, Plugin] = {}
+    stored_plugins = {plugin.name: plugin for plugin in plugins_of(stored_run)}
+    plugins: dict[str, Plugin] = {}
     for name, versions in measured_rules:
-        stored = known.get(name)
-        if stored is None:
+        stored = stored_plugins.get(name)
+        if stored is None:  # a built-in rule
             continue
-        if name not in found:
-            found[name] = plugin_of(name, given) or _missing_rule(stored, given, folder)
-        version, hashed = found[name].version, versions.partition(",")[0].removeprefix("rule ")
-        if version != hashed:
+        if name not in plugins:
+            plugins[name] = plugin_of(name, given) or _missing_rule(stored, given, folder)
+        current_hash = plugins[name].version
+        measured_hash = versions.partition(",")[0].removeprefix("rule ")
+        if current_hash != measured_hash:
             raise UserError(
-                f"rule '{name}' of {found[name].address} has the hash {version}, but was measured as "
-                f"{hashed} ({printable(stored.address)}); its source, modules or parameters have changed"
+                f"rule '{name}' of {plugins[name].address} has the hash {current_hash}, but was measured as "
+                f"{measured_hash} ({printable(stored.address)}); its source, modules or parameters have "
+                "changed"
             )
-    return tuple(found.values())
+    return tuple(plugins.values())
 
 
 def _missing_rule(stored: Plugin, given: Sequence[Plugin], folder: Path | None) -> Plugin:
@@ -175,9 +177,9 @@ def _missing_rule(stored: Plugin, given: Sequence[Plugin], folder: Path | None) 
     name, address = printable(stored.name), printable(stored.address)
     if stored.name.partition(":")[0] in PEERS:
         return resolve([stored.name])[1][0]
-    place, _, attribute = address.partition(":")
-    if folder is not None and place.endswith(".py"):
-        path = folder / Path(place).name
+    module, _, attribute = address.partition(":")
+    if folder is not None and module.endswith(".py"):
+        path = folder / Path(module).name
         if path.is_file():
             return find_rule(f"{path}:{attribute}")
     if stored.is_of_notebook:
@@ -185,7 +187,7 @@ def _missing_rule(stored: Plugin, given: Sequence[Plugin], folder: Path | None) 
             f"rule '{name}' was defined in a notebook and can be measured again only there; define it in a "
             "file to replay its measurements"
         )
-    also = f", or copy its file {Path(place).name} into {folder}" if folder else ""
+    also = f", or copy its file {Path(module).name} into {folder}" if folder else ""
     others = f" and is not one of {', '.join(plugin.name for plugin in given)}" if given else ""
     raise UserError(f"rule '{name}' is not built in{others}; name its file: --rule {address}{also}")
 
@@ -204,16 +206,16 @@ def _given_net(digest: str, weights: bytes, given: Sequence[str]) -> Net:
     return own_nets.again(net, (same_name or given)[0], digest)
 
 
-def _one(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+def _rows_of_key(rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
     """Return the rows with this key, or those of the only key that begins with it; a UserError otherwise."""
     names = ["/".join(str(row[column]) for column in CELL) for row in rows]
-    found = [key] if key in names else sorted(set(names))
-    if not found or not key:
+    matches = [key] if key in names else sorted(set(names))
+    if not matches or not key:
         raise UserError(f"no measurement has a key that begins with '{key}'; the report's table lists them")
-    if len(found) > 1:
-        shown = "\n  ".join(found[:10]) + ("\n  ..." if len(found) > 10 else "")
-        raise UserError(f"'{key}' begins the keys of {len(found)} measurements; name one:\n  {shown}")
-    return [row for row, name in zip(rows, names, strict=True) if name == found[0]]
+    if len(matches) > 1:
+        shown = "\n  ".join(matches[:10]) + ("\n  ..." if len(matches) > 10 else "")
+        raise UserError(f"'{key}' begins the keys of {len(matches)} measurements; name one:\n  {shown}")
+    return [row for row, name in zip(rows, names, strict=True) if name == matches[0]]
 
 
 def planned(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> Plan:
@@ -224,14 +226,17 @@ def planned(stored_run: Run, settings: Settings, nets: Sequence[Net]) -> Plan:
     parts: list[Plan] = []
     for net in nets:
         if isinstance(net, OwnNet):
-            own, own_settings, _ = own_experiment(net, settings)
-            parts.append(plan_of([own], own_settings, [net]))
-    plain = [net for net in nets if not isinstance(net, OwnNet)]
-    if plain or not nets:
-        experiments = [each for each in chosen(list(stored_run.experiments)) if each.has_oracle]
-        parts.append(plan_of(experiments, settings, plain))
+            experiment, settings_of_net, _ = own_experiment(net, settings)
+            parts.append(plan_of([experiment], settings_of_net, [net]))
+    built_in = [net for net in nets if not isinstance(net, OwnNet)]
+    if built_in or not nets:
+        experiments = [item for item in chosen(list(stored_run.experiments)) if item.has_oracle]
+        parts.append(plan_of(experiments, settings, built_in))
     rows = pd.concat([part.rows for part in parts], ignore_index=True)
-    return Plan(rows, {name: group for part in parts for name, group in part.groups.items()})
+    groups: dict[str, Group] = {}
+    for part in parts:
+        groups |= part.groups
+    return Plan(rows, groups)
 
 
 def settings_of(stored_run: Run, plugins: Sequence[Plugin] = ()) -> Settings:
@@ -259,26 +264,31 @@ def replay(
     Return pairs of the stored and the new row, one for each component. `say` is called with lines that
     describe each step. Other arguments and errors are those of `stored_measurement`.
     """
-    made = stored_measurement(stored, key, plugins, nets)
-    first, net, (group, place) = made.first, made.net, made.place
-    location, row = group.inputs[place].location, group.inputs[place].row
+    measurement = stored_measurement(stored, key, plugins, nets)
+    rule, metric = measurement.first["rule"], measurement.first["metric_spec"]
+    group, index = measurement.group_and_index
+    _say_setting(measurement.net, group, index, say)
+    oracle = measurement.oracle
+    say(f"oracle  {oracle.key.hex}: {oracle.key.samples} samples ({oracle.key.sampler}), {oracle.precision}")
+    prediction, seconds = measurement.prediction(oracle)
+    say(f"        {_described(oracle.samples, oracle.law)}")
+    say(f"rule    {rule}: {seconds * 1e3:.2f} ms")
+    say(f"        {_described(prediction.outputs, oracle.law, prediction.law)}")
+    stored_rows = {row["component"]: row for row in measurement.rows}
+    new_rows = measured(oracle, prediction, rule, metric, seconds)
+    return [(stored_rows[row["component"]], row) for row in new_rows if row["component"] in stored_rows]
+
+
+def _say_setting(net: Net, group: LawGroup, index: int, say: Callable[[str], None]) -> None:
+    """Describe net, input and noise of a measurement in three lines."""
     say(f"net     {net.architecture.label} {net.architecture.activation}, seed {net.seed}, {net.digest}")
     accuracy = "" if net.accuracy is None else f", accuracy {net.accuracy:.3f}"
     say(f"        {net.recipe}{accuracy}")
+    location = group.inputs[index].location
     values = f": {_row(location)}" if location.ndim == 1 else ""
-    noise = group.noise
-    under = "" if noise == GAUSSIAN else f"{noise.name} noise, "
-    say(f"input   row {row}{values}, {under}{noise.parameter} {group.sigma:g}")
-    oracle = made.oracle
-    law = group.keys[place]
-    say(f"oracle  {law.hex}: {law.samples} samples ({law.sampler}), {oracle.precision}")
-    prediction, seconds = made.prediction(oracle)
-    say(f"        {_described(oracle.samples, oracle.law)}")
-    say(f"rule    {first['rule']}: {seconds * 1e3:.2f} ms")
-    say(f"        {_described(prediction.outputs, oracle.law, prediction.law)}")
-    again = measured(oracle, prediction, first["rule"], first["metric_spec"], seconds)
-    before = {row["component"]: row for row in made.rows}
-    return [(before[row["component"]], row) for row in again if row["component"] in before]
+    family = "" if group.noise == GAUSSIAN else f"{group.noise.name} noise, "
+    scale = f"{group.noise.parameter} {group.sigma:g}"
+    say(f"input   row {group.inputs[index].row}{values}, {family}{scale}")
 
 
 def identical(stored: Mapping[str, Any], again: Mapping[str, Any]) -> bool:
@@ -343,13 +353,11 @@ def replay_share(
         raise UserError("no measurement has an oracle; there is nothing to measure again")
     drawn = random.Random(seed).sample(cells, max(1, round(share * len(cells))))  # noqa: S311
     frame = frame[pd.MultiIndex.from_frame(frame[CELL]).isin(drawn)]
+    tasks: list[tuple[_Task | None, pd.DataFrame]] = []
     with limited(limits or Limits()):
         _, plugins = resolve(rules)
-        tasks = [
-            task
-            for number, rows in frame.groupby("run", observed=True)
-            for task in _tasks(stored, str(number), rows, plugins, nets, folder)
-        ]
+        for run, rows in frame.groupby("run", observed=True):
+            tasks += _tasks(stored, str(run), rows, plugins, nets, folder)
     differences: list[str] = []
     for done, (task, rows) in enumerate(tasks, 1):
         differences += _differences(task, rows, limits)
@@ -365,8 +373,30 @@ def _tasks(
     net_addresses: Sequence[str],
     folder: Path | None,
 ) -> Iterator[tuple[_Task | None, pd.DataFrame]]:
-    """Yield groups with the rows of a plan for some measurements of one run; None for unknown ones."""
+    """Yield tasks with the stored rows of some measurements of one run; None for unknown measurements."""
     run = _run_of(stored, number)
+    plan = _plan_of_rows(stored, run, rows, given, net_addresses, folder)
+    planned_rows = plan.rows.drop_duplicates(CELL).astype(dict.fromkeys(CELL, str))
+    planned_cells = pd.MultiIndex.from_frame(planned_rows[CELL])
+    groups = rows[CELL].merge(planned_rows[[*CELL, "group"]], on=CELL, how="left")["group"].to_numpy()
+    is_unknown = pd.isna(groups)
+    if is_unknown.any():
+        yield None, rows[is_unknown]
+    for name in pd.unique(groups[~is_unknown]):
+        rows_of_group = rows[groups == name]
+        is_drawn = planned_cells.isin(pd.MultiIndex.from_frame(rows_of_group[CELL]))
+        yield (plan.groups[name], planned_rows[is_drawn]), rows_of_group
+
+
+def _plan_of_rows(
+    stored: Stored,
+    run: Run,
+    rows: pd.DataFrame,
+    given: Sequence[Plugin],
+    net_addresses: Sequence[str],
+    folder: Path | None,
+) -> Plan:
+    """Return the plan of a run, with the rules and the nets of some of its measurements."""
     measured_rules = rows[["rule", "fingerprint"]].astype(str).drop_duplicates()
     plugins = _given_rules(run, measured_rules.itertuples(index=False, name=None), given, folder)
     nets = []
@@ -380,17 +410,11 @@ def _tasks(
         if nets:
             raise
         raise RunFailedError(_NO_WEIGHTS) from error
-    asked = plan.rows.drop_duplicates(CELL).astype(dict.fromkeys(CELL, str))
-    groups = rows[CELL].merge(asked[[*CELL, "group"]], on=CELL, how="left")["group"].to_numpy()
-    unknown = pd.isna(groups)
-    if unknown.any() and not nets:
-        raise RunFailedError(_NO_WEIGHTS)
-    if unknown.any():
-        yield None, rows[unknown]
-    for name in pd.unique(groups[~unknown]):
-        part = rows[groups == name]
-        cells = pd.MultiIndex.from_frame(part[CELL])
-        yield (plan.groups[name], asked[pd.MultiIndex.from_frame(asked[CELL]).isin(cells)]), part
+    if not nets:  # experiments that bring their nets need no weights
+        planned_cells = set(plan.rows[CELL].astype(str).itertuples(index=False, name=None))
+        if not planned_cells.issuperset(rows[CELL].itertuples(index=False, name=None)):
+            raise RunFailedError(_NO_WEIGHTS)
+    return plan
 
 
 _Task = tuple[Group, pd.DataFrame]
@@ -400,38 +424,39 @@ _NO_WEIGHTS = "the results do not contain the nets' weights, so they cannot be m
 
 
 def _differences(task: _Task | None, rows: pd.DataFrame, limits: Limits | None) -> Iterator[str]:
-    stored: dict[Any, Any] = {
-        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row for row in records(rows)
-    }
+    """Measure the rows of a task again, and describe differences from the stored `rows`."""
+    stored = _by_key(rows)
     if task is None:
         for cell in dict.fromkeys(key[:3] for key in stored):
             yield f"{'/'.join(cell)}: its experiment has no such measurement"
         return
     group, plan = task
     try:
-        result = apart(run_group, group, plan, limits=limits)
+        measurements = in_separate_process(run_group, group, plan, limits=limits)
     except WorkerError as error:
         yield f"{group.title}: {one_line(error)}"
         return
-    result["component"] = result["component"].where(result["component"].notna(), "")
-    for row in records(result[result["status"] != MEASURED]):
-        reason = row["reason"] or "no result"
-        yield f"{row['unit']}/{row['rule']}/{row['metric_spec']}: cannot be measured again: {reason}"
-    missing = set(result.loc[result["status"] != MEASURED, CELL].itertuples(index=False, name=None))
-    again = {
-        (row["unit"], row["rule"], row["metric_spec"], row["component"]): row
-        for row in records(result[result["status"] == MEASURED])
-    }
+    measurements["component"] = measurements["component"].where(measurements["component"].notna(), "")
+    is_measured = measurements["status"] == MEASURED
+    not_measured = set()
+    for row in records(measurements[~is_measured]):
+        cell = (row["unit"], row["rule"], row["metric_spec"])
+        not_measured.add(cell)
+        yield f"{'/'.join(cell)}: cannot be measured again: {row['reason'] or 'no result'}"
+    again = _by_key(measurements[is_measured])
     for key in sorted(stored.keys() | again.keys()):
-        unit, rule, metric, component = key
-        if key[:3] in missing:
-            continue
         old, new = stored.get(key), again.get(key)
-        if reason := _difference(old, new):
+        if key[:3] not in not_measured and (difference := _difference(old, new)):
             note = ""
             if old and new and old["fingerprint"] != new["fingerprint"]:
                 note = f" (stored with {old['fingerprint']}; this version has {new['fingerprint']})"
-            yield f"{unit}/{rule}/{metric} {component}".rstrip() + f": {reason}{note}"
+            unit, rule, metric, component = key
+            yield f"{unit}/{rule}/{metric} {component}".rstrip() + f": {difference}{note}"
+
+
+def _by_key(rows: pd.DataFrame) -> dict[tuple[str, str, str, str], dict[str, Any]]:
+    """Return rows by unit, rule, metric and component."""
+    return {(row["unit"], row["rule"], row["metric_spec"], row["component"]): row for row in records(rows)}
 
 
 def _difference(stored: Mapping[str, Any] | None, again: Mapping[str, Any] | None) -> str:

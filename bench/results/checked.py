@@ -11,8 +11,10 @@ def missing(stored: Stored) -> list[str]:
     lines = [line for folder in stored.folders for line in damaged_nets(folder)]
     known = stored.measurements[CELL].astype(object).drop_duplicates().assign(is_known=True)
     for run in stored.runs.values():
-        asked = read_plan(run, CELL).astype(object).drop_duplicates()
-        absent = int(asked.merge(known, on=CELL, how="left")["is_known"].isna().sum())
-        if absent and run.finished:
-            lines.append(f"run {run.id}: {absent} of {len(asked)} measurements are missing; run it again")
+        requested = read_plan(run, CELL).astype(object).drop_duplicates()
+        missing_count = int(requested.merge(known, on=CELL, how="left")["is_known"].isna().sum())
+        if missing_count and run.finished:
+            lines.append(
+                f"run {run.id}: {missing_count} of {len(requested)} measurements are missing; run it again"
+            )
     return lines

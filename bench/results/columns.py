@@ -272,10 +272,10 @@ def measurements(plan: pd.DataFrame, outcomes: Sequence[Mapping[str, Any]]) -> p
     have no number for some metrics.
     """
     described = plan[[*SUBJECT, *ASKED]].drop_duplicates(CELL)
-    found = pd.DataFrame([*outcomes], columns=[*CELL, *(name for name in OUTCOME if name != "run")])
-    rows = described.merge(found, on=CELL, how="left")
-    silent = rows["status"].isna()
-    rows["status"] = rows["status"].astype(object).where(~silent, UNDEFINED)
+    names = [name for name in OUTCOME if name != "run"]
+    rows = described.merge(pd.DataFrame(list(outcomes), columns=CELL + names), on=CELL, how="left")
+    has_no_outcome = rows["status"].isna()
+    rows["status"] = rows["status"].astype(object).where(~has_no_outcome, UNDEFINED)
     rows["reason"] = rows["reason"].astype(object)
     measured = rows[rows["status"] == MEASURED]
     faults = measured[CELL].assign(fault=impossible(measured))

@@ -41,10 +41,10 @@ class Comparison:
 def compare(a: Stored, b: Stored) -> Comparison:
     """Compare two results measurement by measurement."""
     left, right = _plain(a), _plain(b)
-    both = left.merge(right, on=[*CELL, "component"], suffixes=("", "_b"))
-    names = [name for name in left if name not in (*CELL, "component")]
-    old = both[[*CELL, "component", *names]]
-    new = both[[*CELL, "component", *(f"{name}_b" for name in names)]].set_axis([*old], axis=1)
+    index = [*CELL, "component"]
+    both = left.merge(right, on=index, suffixes=("", "_b"))
+    old = both[list(left)]
+    new = both[[name if name in index else f"{name}_b" for name in left]].set_axis(list(left), axis=1)
     fields = differing(old, new)
     different = int(fields.any(axis=1).sum())
     code = old["fingerprint"] != new["fingerprint"]
@@ -76,22 +76,22 @@ def differing(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     Rounding is that of :func:`sdp_bench.bench.results.columns.same_number`.
     """
     close = np.maximum(1e-12, np.nan_to_num(a["stderr"].to_numpy()) / 100)
-    found = {}
+    differences = {}
     for name in NUMBERS:
-        here, there = a[name].to_numpy(), b[name].to_numpy()
+        left, right = a[name].to_numpy(), b[name].to_numpy()
         with np.errstate(invalid="ignore"):
-            near = abs(here - there) <= np.maximum(close, 1e-9 * np.maximum(abs(here), abs(there)))
-            near &= np.isfinite(here) & np.isfinite(there)
-        found[name] = ~(near | (here == there) | (np.isnan(here) & np.isnan(there)))
+            is_near = abs(left - right) <= np.maximum(close, 1e-9 * np.maximum(abs(left), abs(right)))
+            is_near &= np.isfinite(left) & np.isfinite(right)
+        differences[name] = ~(is_near | (left == right) | (np.isnan(left) & np.isnan(right)))
     for name in _WORDS:
-        found[name] = (a[name] != b[name]).to_numpy()
-    return pd.DataFrame(found)
+        differences[name] = (a[name] != b[name]).to_numpy()
+    return pd.DataFrame(differences)
 
 
 def _largest(old: pd.DataFrame, new: pd.DataFrame, fields: pd.DataFrame) -> pd.DataFrame:
     """Return the largest differences, sorted by size and then by key."""
     error = np.fmax(old["stderr"], new["stderr"])
-    found = []
+    tables = []
     for name in fields:
         gap = pd.Series(math.inf, index=old.index)
         if name in NUMBERS:
@@ -106,6 +106,6 @@ def _largest(old: pd.DataFrame, new: pd.DataFrame, fields: pd.DataFrame) -> pd.D
             "b": b[name].where(b[name].notna(), None),
             "standard errors": gap,
         }
-        found.append(pd.DataFrame(row))
-    table = pd.concat(found).infer_objects()
+        tables.append(pd.DataFrame(row))
+    table = pd.concat(tables).infer_objects()
     return table.sort_values("standard errors", ascending=False, kind="stable", ignore_index=True)[:SHOWN]

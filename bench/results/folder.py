@@ -123,9 +123,8 @@ def new_run(folder: Path, plan: pd.DataFrame, nets: Mapping[str, bytes], **descr
 
 def write_run(run: Run, plan: pd.DataFrame) -> Run:
     """Write a run with its plan, and return it with the digest of the plan."""
-    place = run.folder / RUNS / run.id
     content = _parquet(_table(plan, PLAN))
-    files.write(place / PLANNED, content)
+    files.write(run.folder / RUNS / run.id / PLANNED, content)
     run = replace(run, plan_sha256=_sha256(content))
     _write_description(run)
     return run
@@ -245,11 +244,11 @@ class Stored:
             raise UserError(f"no run in {where}")
         if number is None:
             return self.runs[max(self.runs)]
-        found = [number] if number in self.runs else [known for known in self.runs if number in known]
-        if len(found) != 1:
-            many = f"'{number}' is part of {len(found)} runs in" if found else f"no run {number} in"
-            raise UserError(f"{many} {where}, which has {', '.join([*self.runs][-5:])}")
-        return self.runs[found[0]]
+        matches = [number] if number in self.runs else [known for known in self.runs if number in known]
+        if len(matches) != 1:
+            problem = f"'{number}' is part of {len(matches)} runs in" if matches else f"no run {number} in"
+            raise UserError(f"{problem} {where}, which has {', '.join([*self.runs][-5:])}")
+        return self.runs[matches[0]]
 
     def newest(self, folder: Path) -> str:
         """Return the id of the newest run in one of the folders."""
@@ -551,10 +550,10 @@ def _newest(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     outdone = np.zeros(len(frame), bool)
     outdone[failed] = pd.MultiIndex.from_arrays([cell[failed], versions[failed]]).isin(known)
     age = np.where(outdone, -1, frame["run"].cat.codes.to_numpy())
-    _, place = np.unique(cell, return_inverse=True)
-    latest = np.full(place.max(initial=-1) + 1, -1)
-    np.maximum.at(latest, place, age)
-    kept = age == latest[place]
+    _, number = np.unique(cell, return_inverse=True)  # cells numbered without gaps
+    latest = np.full(number.max(initial=-1) + 1, -1)
+    np.maximum.at(latest, number, age)
+    kept = age == latest[number]
     is_measured = (frame["status"] == "measured").to_numpy()
     contradictions = _contradictions(frame[kept & is_measured], frame[~kept & is_measured])
     return _distinct(frame[kept]), contradictions
@@ -570,7 +569,6 @@ def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
 def _contradictions(newer: pd.DataFrame, older: pd.DataFrame) -> int:
     """Return the number of cells with older values that differ from those that count."""
     names = [*CELL, "component", "fingerprint"]
-    newer, older = (rows[rows["status"] == "measured"] for rows in (newer, older))
     both = newer[[*names, *NUMBERS]].merge(older[[*names, *NUMBERS]], on=names, suffixes=("", "_older"))
     both = both[both["value"] != both["value_older"]]
     numbers = both[["value", "value_older", "stderr"]].to_numpy(float).tolist()

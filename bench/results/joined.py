@@ -29,10 +29,38 @@ from .columns import (
 from .folder import LeftOut, Run, Stored, cells, read_plan, read_plans
 
 _COLUMNS = (
-    *("experiment", "network", "activation", "depth", "net", "seed", "input", "noise", "sigma", "dataset"),
-    *("objective", "rule", "rule_label", "sampling", "marginal", "reference", "metric_spec", "component"),
-    *("value", "floor", "floor95", "stderr", "unit_of_measure", "seconds", "accuracy", "recipe", "samples"),
-    *("unit", "fingerprint", "run", "precision", "metric"),
+    "experiment",
+    "network",
+    "activation",
+    "depth",
+    "net",
+    "seed",
+    "input",
+    "noise",
+    "sigma",
+    "dataset",
+    "objective",
+    "rule",
+    "rule_label",
+    "sampling",
+    "marginal",
+    "reference",
+    "metric_spec",
+    "component",
+    "value",
+    "floor",
+    "floor95",
+    "stderr",
+    "unit_of_measure",
+    "seconds",
+    "accuracy",
+    "recipe",
+    "samples",
+    "unit",
+    "fingerprint",
+    "run",
+    "precision",
+    "metric",
 )
 _MEASURED = ("net", "input", "noise", "sigma", "dataset", "objective", "seed", "recipe")
 """Columns of a unit that say what is measured, and not how."""
@@ -52,8 +80,8 @@ def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
         measured = measured[is_measured].reset_index(drop=True)
     measured = measured.assign(component=filled(measured["component"]))
     order = _order(measured)
-    asked = _asked(measured, runs)
-    rows = pd.DataFrame({"cell": cells(measured)[order], "row": order}).merge(asked, on="cell")
+    requests = _requests(measured, runs)
+    rows = pd.DataFrame({"cell": cells(measured)[order], "row": order}).merge(requests, on="cell")
     rows["subject"] = _subjects(measured)[rows["row"]]
     rows = rows[_is_latest(rows)].sort_values("experiment", kind="stable")
     chosen = rows["row"].to_numpy()
@@ -75,14 +103,14 @@ def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
 
 def _is_latest(rows: pd.DataFrame) -> NDArray[np.bool_]:
     """Return which rows are of the last run that requests their subject in their experiment."""
-    question, distinct = pd.factorize(rows["subject"] * (rows["experiment"].max() + 1) + rows["experiment"])
+    pair, distinct = pd.factorize(rows["subject"] * (rows["experiment"].max() + 1) + rows["experiment"])
     age = rows["age"].to_numpy()
     latest = np.zeros(len(distinct), age.dtype)
-    np.maximum.at(latest, question, age)
-    return age == latest[question]
+    np.maximum.at(latest, pair, age)
+    return age == latest[pair]
 
 
-def _asked(measured: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
+def _requests(measured: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
     """Return the measured cells that runs request.
 
     There is a row for each experiment and cell, with the last run that requests it, counted from 1. Cells are
@@ -98,10 +126,10 @@ def _asked(measured: pd.DataFrame, runs: Sequence[Run]) -> pd.DataFrame:
         cell = cell * (len(known) + 1) + code
     names = pd.Index(dict.fromkeys(name for run in runs for name in run.experiments))
     experiment = names.get_indexer(plan["experiment"].cat.categories)[plan["experiment"].cat.codes]
-    asked = pd.DataFrame({"cell": cell, "experiment": experiment, "age": plan["age"]})[is_measured]
+    requests = pd.DataFrame({"cell": cell, "experiment": experiment, "age": plan["age"]})[is_measured]
     # One number for cell and experiment, since pandas takes longer for two columns.
-    question = asked["cell"] * len(names) + asked["experiment"]
-    return asked[~question.duplicated(keep="last").to_numpy()]
+    pair = requests["cell"] * len(names) + requests["experiment"]
+    return requests[~pair.duplicated(keep="last").to_numpy()]
 
 
 def _order(measured: pd.DataFrame) -> NDArray[np.intp]:
@@ -197,10 +225,10 @@ def failures(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     if rows.empty:
         return pd.DataFrame(columns=columns)
     known = stored.measurements.drop_duplicates(CELL)
-    counts = known.groupby(["unit", "rule"], observed=True).size().rename("asked").reset_index()
+    counts = known.groupby(["unit", "rule"], observed=True).size().rename("requested").reset_index()
     together = rows.groupby(["unit", "rule", "reason"])["metric_spec"].transform("size").rename("missing")
     rows = rows.assign(missing=together).merge(counts, on=["unit", "rule"], how="left")
-    is_whole = (rows["missing"] == rows["asked"]) & (rows["status"] == FAILED)
+    is_whole = (rows["missing"] == rows["requested"]) & (rows["status"] == FAILED)
     rows["metric"] = rows["metric_spec"].where(~is_whole, None)
     rows["group"] = [_name_of(row) for row in records(rows)]
     frame = rows.rename(columns={"reason": "error"})[columns]
@@ -214,9 +242,9 @@ def _of_runs(stored: Stored, runs: Sequence[Run], *statuses: str) -> pd.DataFram
     rows = rows[rows["status"].isin(statuses)].drop_duplicates(CELL)
     if rows.empty or not runs:
         return rows.head(0)
-    asked = pd.concat([read_plan(run, CELL).astype(object) for run in runs]).drop_duplicates()
+    requested = pd.concat([read_plan(run, CELL).astype(object) for run in runs]).drop_duplicates()
     plain = rows.astype({name: object for name in (*SUBJECT, *ASKED, "reason", "status") if name in rows})
-    return plain.merge(asked, on=CELL)
+    return plain.merge(requested, on=CELL)
 
 
 def _name_of(unit: Mapping[str, Any]) -> str:

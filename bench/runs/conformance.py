@@ -10,7 +10,7 @@ from sdp_ref.conformance.kit import named_checks
 
 from ..errors import UserError
 from ..executors import WorkerError
-from ..executors.local import Limits, apart, tell
+from ..executors.local import Limits, in_separate_process, send
 from ..metrics.references import Reference
 from ..plugins.plugin import Plugin
 from ..rules import rule_of
@@ -23,22 +23,24 @@ def conformance(
     *,
     only: Collection[str] | None = None,
     seed: int = 0,
-    told: Callable[[CheckResult], None] = lambda _: None,
+    on_result: Callable[[CheckResult], None] = lambda _: None,
 ) -> ConformanceReport:
     """Run the conformance kit on a rule in a separate process.
 
-    `rule` is a built-in spec or the name of one of `chosen`. `only` selects checks by name, and `told` is
-    called with each result as it arrives. A WorkerError that names the check is raised if the rule ends or
+    `rule` is a built-in spec or the name of one of `chosen`. `only` selects checks by name, and `on_result`
+    is called with each result as it arrives. A WorkerError that names the check is raised if the rule ends or
     hangs the process. An error raised by the rule is a failed check.
     """
     names, done = [check.name for check in named_checks(only)], list[CheckResult]()
 
-    def told_too(result: CheckResult) -> None:
+    def record(result: CheckResult) -> None:
         done.append(result)
-        told(result)
+        on_result(result)
 
     try:
-        return apart(_checked, rule, tuple(chosen), only, seed, limits=limits, told=told_too)
+        return in_separate_process(
+            _checked, rule, tuple(chosen), only, seed, limits=limits, on_message=record
+        )
     except WorkerError as error:
         if len(done) >= len(names):
             raise
@@ -51,4 +53,4 @@ def _checked(
     made = rule_of(rule, chosen)
     if isinstance(made, Reference):
         raise UserError(f"'{rule}' is a reference, no rule; there is nothing to check")
-    return sdp_ref.check_rule(made, only=only, seed=seed, progress=tell)
+    return sdp_ref.check_rule(made, only=only, seed=seed, progress=send)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from .. import environment
 from ..errors import UserError, one_line
-from ..executors import lost
+from ..executors import lost_worker_errors
 from ..executors.local import LocalProcesses
 from ..experiments import costs
 from ..experiments.base import Experiment, Group, Plan
@@ -60,9 +60,9 @@ def left_to_measure(plan: pd.DataFrame, folder: Path) -> tuple[pd.DataFrame, Sto
     stored = read(folder, columns=(*CELL, "fingerprint", "status", "reason", "run"))
     same_code = [run.id for run in stored.runs.values() if run.code == software()["code"]]
     rows = stored.measurements
-    is_silent = (rows["status"] == UNDEFINED) & rows["reason"].isna()
-    is_refused = rows["status"].isin([UNDEFINED, UNSUPPORTED]) & rows["run"].isin(same_code)
-    is_done = (rows["status"] == MEASURED) | is_silent | is_refused
+    has_no_number = (rows["status"] == UNDEFINED) & rows["reason"].isna()
+    is_rejected = rows["status"].isin([UNDEFINED, UNSUPPORTED]) & rows["run"].isin(same_code)
+    is_done = (rows["status"] == MEASURED) | has_no_number | is_rejected
     names = [*CELL, "fingerprint"]
     done = rows.loc[is_done, names].astype(object).drop_duplicates().assign(is_done=True)
     matched = plan[names].merge(done, on=names, how="left")["is_done"]
@@ -88,16 +88,11 @@ def run(
     if nets is None:
         nets = nets_of(request.experiments, request.settings, jobs or environment.cores(), progress)
     plan = _shard(plan_of(request.experiments, request.settings, nets), *request.shard)
-    for reason in dict.fromkeys(line.reason for line in plan.left_out):
-        progress.say(f"left out: {reason}")
-    for note in dict.fromkeys(group.note for group in plan.groups.values() if group.note):
-        progress.say(note)
     left, stored = left_to_measure(plan.rows, folder)
-    if stored:
-        for line in [*stored.notes, *_known_reasons(plan.rows, left, stored)]:
-            progress.say(line)
-    todo = {str(name): rows for name, rows in left.groupby("group", sort=False)}
-    jobs = max(1, min(jobs or environment.cores(), len(todo) or 1))
+    rows_by_group = {str(name): rows for name, rows in left.groupby("group", sort=False)}
+    for line in _notes(plan, left, stored):
+        progress.say(line)
+    jobs = max(1, min(jobs or environment.cores(), len(rows_by_group) or 1))
     threads = max(1, environment.cores() // jobs)
     description = new_run(
         folder,
@@ -111,30 +106,46 @@ def run(
         environment=environment.describe(request.settings.sampling.device, jobs, threads),
         code=software()["code"],
     )
-    if skipped := len(plan.groups) - len(todo):
+    if skipped := len(plan.groups) - len(rows_by_group):
         progress.say(f"{skipped} of {len(plan.groups)} groups are measured already")
     writer = Writer(description)
     failed, statuses = 0, set[str]()
-    if todo:
-        seconds = {name: plan.groups[name].seconds(rows) for name, rows in todo.items()}
-        expected = costs.START + costs.elapsed(sorted(seconds.values(), reverse=True), jobs)
-        progress.say(
-            f"{len(todo)} groups on {jobs} workers: about {_duration(expected)} (by costs measured on a "
-            "2-core AVX-512 CPU)"
-        )
+    if rows_by_group:
+        seconds = {name: plan.groups[name].seconds(rows) for name, rows in rows_by_group.items()}
+        progress.say(_expectation(seconds, jobs))
         executor = make_executor(jobs, threads)
         try:
-            failed, statuses = _measure(plan, todo, seconds, writer, executor, progress)
+            failed, statuses = _measure(plan, rows_by_group, seconds, writer, executor, progress)
         finally:
             executor.shutdown(wait=False, cancel_futures=True)
     took = time.monotonic() - start
     writer.finish(took)
-    progress.say(f"run {description.id}: {len(todo)} groups in {took:.1f} s, results in {folder}")
+    progress.say(f"run {description.id}: {len(rows_by_group)} groups in {took:.1f} s, results in {folder}")
     if failed:
         progress.say(f"failures: {failed}; the next run tries again what failed")
-    if request.shard == (1, 1) and statuses <= {UNSUPPORTED}:
+    # Another part of a divided run may have supported rules.
+    is_whole = request.shard == (1, 1)
+    if is_whole and statuses <= {UNSUPPORTED}:
         _check_rules(plan.rows, folder)
     return description.id, failed
+
+
+def _notes(plan: Plan, left: pd.DataFrame, stored: Stored | None) -> list[str]:
+    """Return lines for the user about a plan and about stored results that make measuring unnecessary."""
+    lines = [f"left out: {line.reason}" for line in plan.left_out]
+    lines += [group.note for group in plan.groups.values() if group.note]
+    lines = list(dict.fromkeys(lines))
+    if stored:
+        lines += [*stored.notes, *_known_reasons(plan.rows, left, stored)]
+    return lines
+
+
+def _expectation(seconds: dict[str, float], jobs: int) -> str:
+    expected = costs.START + costs.elapsed(sorted(seconds.values(), reverse=True), jobs)
+    return (
+        f"{len(seconds)} groups on {jobs} workers: about {_duration(expected)} (by costs measured on a "
+        "2-core AVX-512 CPU)"
+    )
 
 
 def _check_rules(plan: pd.DataFrame, folder: Path) -> None:
@@ -168,7 +179,7 @@ def _nets(plan: Plan, nets: Sequence[Net]) -> list[Net]:
 
 
 def execute(
-    plan: Plan, todo: dict[str, pd.DataFrame], executor: Executor
+    plan: Plan, rows_by_group: dict[str, pd.DataFrame], executor: Executor
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Run groups, and yield the name and the measurements of each once it is finished.
 
@@ -176,14 +187,14 @@ def execute(
     code are bugs of the project and are raised here.
     """
     futures: dict[Future[pd.DataFrame], str] = {}
-    for name, rows in todo.items():
+    for name, rows in rows_by_group.items():
         futures[executor.submit(run_group, plan.groups[name], rows)] = name
     for future in as_completed(futures):
         name = futures.pop(future)
         try:
             measured = future.result()
-        except lost() as error:
-            rows = todo[name]
+        except lost_worker_errors() as error:
+            rows = rows_by_group[name]
             cells = list(rows[CELL].drop_duplicates().itertuples(index=False, name=None))
             failed = [outcome(unit, rule, metric, FAILED, one_line(error)) for unit, rule, metric in cells]
             measured = measurements(rows, failed)
@@ -192,7 +203,7 @@ def execute(
 
 def _measure(
     plan: Plan,
-    todo: dict[str, pd.DataFrame],
+    rows_by_group: dict[str, pd.DataFrame],
     seconds: dict[str, float],
     writer: Writer,
     executor: Executor,
@@ -200,34 +211,35 @@ def _measure(
 ) -> tuple[int, set[str]]:
     """Measure and store groups, and return the number of units and rules that failed, and all statuses."""
     # Longest first, so that no worker is left alone with a long group.
-    ordered = {name: todo[name] for name in sorted(todo, key=lambda name: -seconds[name])}
+    longest_first = sorted(rows_by_group, key=lambda name: -seconds[name])
+    ordered = {name: rows_by_group[name] for name in longest_first}
     failures, spent = 0, 0.0
     statuses: set[str] = set()
-    said: set[Reason] = set()
+    reported: set[Reason] = set()
     with progress.meter("groups") as meter:
         meter.done(0, len(ordered), "")
         for count, (name, measured) in enumerate(execute(plan, ordered, executor), 1):
             writer.write(name, measured)
             statuses.update(measured["status"])
             title = plan.groups[name].title
-            failures += _say_failures(measured, title, meter, said)
+            failures += _say_failures(measured, title, meter, reported)
             spent += seconds[name]
             meter.done(count, len(ordered), title, spent / sum(seconds.values()))
     return failures, statuses
 
 
-def _say_failures(measured: pd.DataFrame, title: str, meter: Meter, said: set[Reason]) -> int:
+def _say_failures(measured: pd.DataFrame, title: str, meter: Meter, reported: set[Reason]) -> int:
     """Say what was not measured in a group, and return the number of units and rules that failed."""
     failed = measured[measured["status"] == FAILED]
-    whole = measured.groupby("rule")["metric_spec"].nunique()
+    metrics_of = measured.groupby("rule")["metric_spec"].nunique()
     for reason in _reasons(failed):
         of_rule = failed[(failed["rule"] == reason.rule) & (failed["reason"] == reason.error)]
-        is_entire = of_rule["metric_spec"].nunique() == whole[reason.rule]
-        meter.note(f"failed: {title}: {reason.rule}: {reason.error if is_entire else reason.line}")
+        has_no_metric = of_rule["metric_spec"].nunique() == metrics_of[reason.rule]
+        meter.note(f"failed: {title}: {reason.rule}: {reason.error if has_no_metric else reason.line}")
     for reason, line in _lines_of_refusals(measured):
-        if reason not in said:
+        if reason not in reported:
             meter.note(line)
-        said.add(reason)
+        reported.add(reason)
     return len(failed.drop_duplicates(["unit", "rule"]))
 
 
@@ -254,38 +266,61 @@ def nets_of(
     raised if no net remains.
     """
     kinds = kinds_of(experiments, settings)
-    needs_none = any(not (each.kinds(settings) or each.classifiers) for each in experiments)
-    classifiers: list[Net] = []
-    absent: list[str] = []
-    for architecture in dict.fromkeys(a for each in experiments for a in each.classifiers):
-        if classifier := best_classifier(architecture, settings.design.net_source):
-            classifiers.append(classifier)
-        elif settings.design.net_source == "trained":
-            hint = f"is in the cache; `sdp-bench train {architecture.name}` trains one"
-            absent.append(f"no {architecture.label} {hint}")
-        else:
-            absent.append(f"no {architecture.label} is committed; use --net-source trained")
-    if absent and not (kinds or needs_none or classifiers):
-        raise UserError("; ".join(absent))
-    for line in absent:
-        progress.say(f"left out: {line}")
+    classifiers, reasons_for_missing = _classifiers(experiments, settings)
+    brings_nets = any(
+        not (experiment.kinds(settings) or experiment.classifiers) for experiment in experiments
+    )
+    if reasons_for_missing and not (kinds or brings_nets or classifiers):
+        raise UserError("; ".join(reasons_for_missing))
+    for reason in reasons_for_missing:
+        progress.say(f"left out: {reason}")
     if not kinds:
         return classifiers
     if settings.design.net_source == "committed":
-        found = {kind: committed(*kind, seeds) for kind, seeds in kinds.items()}
-        absent = [f"{a.activation} {a.label} ({r.label})" for (a, r), nets in found.items() if not nets]
-        nets = [*(net for each in found.values() for net in each), *classifiers]
+        nets, missing_kinds = _committed(kinds)
+        nets += classifiers
         if not nets:
             raise UserError(
-                f"no net of these experiments is committed ({'; '.join(absent)}); --preset quick or "
+                f"no net of these experiments is committed ({'; '.join(missing_kinds)}); --preset quick or "
                 "--net-source trained trains them"
             )
-        if absent:
-            progress.say(f"left out, no net being committed: {'; '.join(absent)}")
+        if missing_kinds:
+            progress.say(f"left out, no net being committed: {'; '.join(missing_kinds)}")
         return nets
     _train(kinds, jobs, progress)
-    plain = [n for (kind, recipe), seeds in kinds.items() for n in get_nets(kind, recipe, range(seeds))]
-    return [*plain, *classifiers]
+    nets = []
+    for (architecture, recipe), seeds in kinds.items():
+        nets += get_nets(architecture, recipe, range(seeds))
+    return nets + classifiers
+
+
+def _classifiers(experiments: Sequence[Experiment], settings: Settings) -> tuple[list[Net], list[str]]:
+    """Return the trained or committed classifiers of experiments, and a reason for each missing one."""
+    source = settings.design.net_source
+    architectures = [item for experiment in experiments for item in experiment.classifiers]
+    nets: list[Net] = []
+    reasons: list[str] = []
+    for architecture in dict.fromkeys(architectures):
+        if net := best_classifier(architecture, source):
+            nets.append(net)
+        elif source == "trained":
+            hint = f"is in the cache; `sdp-bench train {architecture.name}` trains one"
+            reasons.append(f"no {architecture.label} {hint}")
+        else:
+            reasons.append(f"no {architecture.label} is committed; use --net-source trained")
+    return nets, reasons
+
+
+def _committed(kinds: dict[tuple[Architecture, Recipe], int]) -> tuple[list[Net], list[str]]:
+    """Return the committed nets of some kinds, and the names of kinds without one."""
+    nets: list[Net] = []
+    missing_kinds: list[str] = []
+    for (architecture, recipe), seeds in kinds.items():
+        nets_of_kind = committed(architecture, recipe, seeds)
+        nets += nets_of_kind
+        if not nets_of_kind:
+            missing_kinds.append(f"{architecture.activation} {architecture.label} ({recipe.label})")
+    return nets, missing_kinds
 
 
 def kinds_of(experiments: Sequence[Experiment], settings: Settings) -> dict[tuple[Architecture, Recipe], int]:
@@ -300,8 +335,10 @@ def kinds_of(experiments: Sequence[Experiment], settings: Settings) -> dict[tupl
 def _train(kinds: dict[tuple[Architecture, Recipe], int], jobs: int, progress: Progress) -> None:
     seconds = {}
     for (architecture, recipe), seeds in kinds.items():
-        if absent := missing(architecture, recipe, range(seeds)):
-            seconds[architecture, recipe] = costs.training_seconds(architecture, recipe.epochs, len(absent))
+        if missing_seeds := missing(architecture, recipe, range(seeds)):
+            seconds[architecture, recipe] = costs.training_seconds(
+                architecture, recipe.epochs, len(missing_seeds)
+            )
     if not seconds:
         return
     total = sum(seconds.values())
@@ -310,15 +347,16 @@ def _train(kinds: dict[tuple[Architecture, Recipe], int], jobs: int, progress: P
     executor = LocalProcesses(jobs, 1)
     try:
         with progress.meter("training") as meter:
-            futures = {
-                executor.submit(get_nets, kind[0], kind[1], range(kinds[kind])): kind
-                for kind in sorted(seconds, key=lambda kind: -seconds[kind])
-            }
+            futures = {}
+            for kind in sorted(seconds, key=lambda kind: -seconds[kind]):
+                architecture, recipe = kind
+                future = executor.submit(get_nets, architecture, recipe, range(kinds[kind]))
+                futures[future] = kind
             done = 0.0
             for future in as_completed(futures):
-                future.result()
+                future.result()  # raises the error of a failed training
                 architecture, recipe = futures[future]
-                done += seconds[futures[future]]
+                done += seconds[architecture, recipe]
                 label = f"{architecture.activation} {architecture.label}, {recipe.label}"
                 meter.done(round(100 * done / total), 100, f"% of the work; {label}")
     finally:

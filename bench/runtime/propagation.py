@@ -33,14 +33,14 @@ class _Works:
     timeout = 300
     accelerator = "cuda"
 
-    def setup(self, net: str, method: str, place: str) -> None:
+    def setup(self, net: str, method: str, device_name: str) -> None:
         """Build net and work; NotImplementedError skips a combination."""
         torch.set_num_threads(1)
         batch, device = BATCHES.get(net, MLP_BATCH), ON_CPU
         if method == "exact":
             batch = 1  # the time grows with the number of regions
-        if place in ON_GPU:
-            batch, device = ON_GPU[place], self.accelerator
+        if device_name in ON_GPU:
+            batch, device = ON_GPU[device_name], self.accelerator
         workload = Workload.of(net, batch, device)
         try:
             self.work = getattr(workload, self.phase)(method)
@@ -138,7 +138,8 @@ if torch.cuda.is_available():  # without a GPU asv would list each of their rows
             """Return the median over passes, which includes the device's waiting if the host is slower."""
             times = []
             for _ in range(5):
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start = torch.cuda.Event(enable_timing=True)
+                end = torch.cuda.Event(enable_timing=True)
                 start.record()
                 self.work()
                 end.record()

@@ -12,13 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from . import shown
 from .propagation import BATCHES, MLP_BATCH
-from .timing import REGULAR, Ratio, by_turns
+from .timing import REGULAR, TimeRatio, by_turns
 from .workloads import RULES, Workload
 
 SECONDS, ROUNDS = 1, (5, 100)
 """Time spent on a ratio, and the least and largest number of rounds."""
 PHASES = {"forward": "forward", "training step": "training_step"}
-Cost = tuple[Ratio, float]
+Cost = tuple[TimeRatio, float]
 """Relative time, and relative number of operations."""
 
 
@@ -41,7 +41,7 @@ def cost(net: str, method: str, phase: str) -> Cost:
     once = sum(seconds for (seconds,) in by_turns(works, 1, warmup=2).values())
     times = by_turns(works, min(max(round(SECONDS / once), ROUNDS[0]), ROUNDS[1]), warmup=0)
     counted = operations(works[method]) / operations(works[REGULAR])
-    return Ratio.of(times[method], times[REGULAR]), counted
+    return TimeRatio.of(times[method], times[REGULAR]), counted
 
 
 class RelativeCost:

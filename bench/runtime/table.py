@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from .timing import REGULAR, ImageNet, Mlp, Ratio, by_turns, clock, sized
+from .timing import REGULAR, ImageNet, Mlp, TimeRatio, by_turns, clock, sized
 
 TRAINING_IMAGES = 50_000
 """Training images of CIFAR-10 in one epoch."""
@@ -99,50 +99,68 @@ def measure(
     """
     import torch
 
-    from ..environment import cpu_name
     from .workloads import NotAtThisCommitError, Workload
 
-    if isinstance(preset, str) and preset not in PRESETS:
-        raise ValueError(f"no runtime preset '{preset}'; choose from {', '.join(PRESETS)}")
+    if isinstance(preset, str):
+        if preset not in PRESETS:
+            raise ValueError(f"no runtime preset '{preset}'; choose from {', '.join(PRESETS)}")
+        preset = PRESETS[preset]
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
         raise ValueError("torch finds no CUDA device here; take device='cpu'")
-    chosen = PRESETS[preset] if isinstance(preset, str) else preset
-    name = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else cpu_name()
     rows: list[Row] = []
-    for architecture in chosen.architectures:
+    for architecture in preset.architectures:
         try:
-            workload = Workload.of(architecture, chosen.batch, device)
+            workload = Workload.of(architecture, preset.batch, device)
         except NotAtThisCommitError as error:
             on_skip(str(error))
             continue
-        for phase in chosen.phases:
+        for phase in preset.phases:
             works: dict[str, Callable[[], object]] = {}
-            for method in (REGULAR, *chosen.methods) if chosen.methods else workload.methods():
+            for method in (REGULAR, *preset.methods) if preset.methods else workload.methods():
                 try:
                     works[method] = getattr(workload, phase)(method)
                 except NotImplementedError as error:
                     on_skip(f"{architecture}, {phase}: {error}")
-            times = by_turns(works, chosen.rounds, now=now or partial(clock, device))
+            times = by_turns(works, preset.rounds, now=now or partial(clock, device))
             for method, seconds in times.items():
-                ratio, step = Ratio.of(seconds, times[REGULAR]), statistics.median(seconds)
-                row = Row(
-                    architecture=architecture,
-                    phase=phase,
-                    method=method,
-                    batch=chosen.batch,
-                    device=name,
-                    torch=torch.__version__,
-                    threads=torch.get_num_threads(),
-                    rounds=chosen.rounds,
-                    seconds=step,
-                    epoch_seconds=step * math.ceil(TRAINING_IMAGES / chosen.batch),
-                    ratio=ratio.median,
-                    ratio_lower=ratio.lower,
-                    ratio_upper=ratio.upper,
-                )
+                row = _row(architecture, phase, method, preset, device, seconds, times[REGULAR])
                 rows.append(row)
                 on_row(row)
     return rows
+
+
+def _row(
+    architecture: str,
+    phase: str,
+    method: str,
+    preset: Preset,
+    device: str,
+    seconds: list[float],
+    regular_seconds: list[float],
+) -> Row:
+    """Return the row of a method, given its times and those of the regular pass in the same rounds."""
+    import torch
+
+    from ..environment import cpu_name
+
+    is_gpu = torch.device(device).type == "cuda"
+    median = statistics.median(seconds)
+    ratio = TimeRatio.of(seconds, regular_seconds)
+    return Row(
+        architecture=architecture,
+        phase=phase,
+        method=method,
+        batch=preset.batch,
+        device=torch.cuda.get_device_name(device) if is_gpu else cpu_name(),
+        torch=torch.__version__,
+        threads=torch.get_num_threads(),
+        rounds=preset.rounds,
+        seconds=median,
+        epoch_seconds=median * math.ceil(TRAINING_IMAGES / preset.batch),
+        ratio=ratio.median,
+        ratio_lower=ratio.lower,
+        ratio_upper=ratio.upper,
+    )
 
 
 def save(rows: list[Row], path: str | Path) -> None:
@@ -181,7 +199,10 @@ def beside_paper(rows: Sequence[Row], published: pd.DataFrame) -> list[tuple[Row
     seconds = epochs.set_index(["architecture", "method"])["value"].astype(float)
 
     def ratio(row: Row) -> float | None:
-        own, regular = (seconds.get((row.architecture, method)) for method in (row.method, REGULAR))
-        return own / regular if row.phase == "training_step" and own and regular else None
+        if row.phase != "training_step":
+            return None
+        method = seconds.get((row.architecture, row.method))
+        regular = seconds.get((row.architecture, REGULAR))
+        return method / regular if method and regular else None
 
     return [(row, ratio(row)) for row in rows]

@@ -9,7 +9,7 @@ import torch
 import sdp_ref as sr
 
 from . import shown
-from .timing import Ratio, by_turns, sized
+from .timing import TimeRatio, by_turns, sized
 from .workloads import mlp
 
 NET, SAMPLES, GEMM, ROUNDS = "mlp-4x100", 2**19, 2048, 5
@@ -36,7 +36,7 @@ class Oracle:
         }
         times = by_turns(sides, ROUNDS)
         weights = sum(p.numel() for p in net.parameters() if p.ndim == 2)
-        ratio = Ratio.of(times["oracle"], times["sgemm"]).median * GEMM**3 / (SAMPLES * weights)
+        ratio = TimeRatio.of(times["oracle"], times["sgemm"]).median * GEMM**3 / (SAMPLES * weights)
         return 1e9 * statistics.median(times["oracle"]) / SAMPLES, ratio
 
     @shown("time of a million samples of the oracle", "ms")

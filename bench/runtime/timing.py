@@ -52,7 +52,7 @@ def by_turns(
 
 
 @dataclass(frozen=True)
-class Ratio:
+class TimeRatio:
     """Median and quartiles of the ratios of two times taken in the same round."""
 
     median: float
@@ -60,7 +60,7 @@ class Ratio:
     upper: float
 
     @classmethod
-    def of(cls, numerator: list[float], denominator: list[float]) -> Ratio:
+    def of(cls, numerator: list[float], denominator: list[float]) -> TimeRatio:
         """Return the ratios of corresponding rounds; a ValueError if lengths differ or are zero."""
         ratios = [a / b for a, b in zip(numerator, denominator, strict=True)]
         if not ratios:
@@ -112,9 +112,10 @@ def sized(name: str) -> Mlp | ImageNet:
     inputs. ``cnn3-8x4`` is cnn3 with 4 channels in the first layer for 3x8x8 images, ``cnn3-28x64-1`` the
     same for 1x28x28.
     """
-    if found := _MLP.fullmatch(name):
-        return Mlp(*(int(number) for number in found.groups() if number))
-    if found := _IMAGES.fullmatch(name):
-        kind, size, width, channels = found.groups()
+    if match := _MLP.fullmatch(name):
+        depth, width, outputs, inputs = match.groups()
+        return Mlp(int(depth), int(width), int(outputs or 3), int(inputs or 4))
+    if match := _IMAGES.fullmatch(name):
+        kind, size, width, channels = match.groups()
         return ImageNet(kind, int(size), int(channels or 3), int(width)) if size else ImageNet(kind)
     raise ValueError(f"no net is called {name!r}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -44,11 +43,13 @@ class NotAtThisCommitError(NotImplementedError):
 
 def mlp(named: Mlp) -> nn.Sequential:
     """Build the net with torch's initial weights, in evaluation mode."""
-    widths = [named.inputs, *[named.width] * named.depth]
     layers: list[nn.Module] = []
-    for n, m in itertools.pairwise(widths):
-        layers += [nn.Linear(n, m), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], named.outputs)).eval()
+    width = named.inputs
+    for _ in range(named.depth):
+        layers += [nn.Linear(width, named.width), nn.ReLU()]
+        width = named.width
+    layers.append(nn.Linear(width, named.outputs))
+    return nn.Sequential(*layers).eval()
 
 
 def build(name: str, seed: int = 0) -> tuple[nn.Module, tuple[int, ...]]:
@@ -88,8 +89,8 @@ class Workload:
 
     def methods(self) -> tuple[str, ...]:
         """Methods available here: the net itself, the rules, and distprop if installed."""
-        installed = importlib.util.find_spec(DISTPROP) is not None
-        return (REGULAR, *sorted((*RULES, SHORT)), *([DISTPROP] if installed else []))
+        methods = (REGULAR, *sorted((*RULES, SHORT)))
+        return (*methods, DISTPROP) if importlib.util.find_spec(DISTPROP) else methods
 
     def forward(self, method: str) -> Callable[[], tuple[Tensor, Tensor | None]]:
         """Return a forward pass without gradients, ready to run.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,8 +57,8 @@ class Objective:
         """Short description: ``pairwise_gaussian, sdp at gaussian:sigma=0.1``."""
         if not self.rule:
             return self.name
-        place = f" after {self.skipped} modules" if self.skipped else ""
-        return f"{self.name}, {self.rule.spec} at {self.noise.label(self.sigma)}{place}"
+        position = f" after {self.skipped} modules" if self.skipped else ""
+        return f"{self.name}, {self.rule.spec} at {self.noise.label(self.sigma)}{position}"
 
     def law(self, net: nn.Sequential, pixels: Tensor) -> Any:
         """Return the law of scores of noisy `pixels`, (B, C, H, W), of the family of the noise.
@@ -179,6 +180,7 @@ class Trainer(Minibatches):
             raise RunFailedError(f"training on images diverged ({self.objective.name}, seed {self.seed})")
 
     def loss(self, rows: Tensor) -> Tensor:
+        """Return the mean loss of the images in some rows; a RunFailedError if the law is not finite."""
         offset, slope = F.softplus(self.raw)
         pixels, labels = self.pixels[rows].float() / 255, self.labels[rows]
         try:
@@ -188,6 +190,7 @@ class Trainer(Minibatches):
 
     @property
     def model(self) -> Model:
+        """The model with the current weights."""
         offset, slope = F.softplus(self.raw.detach().double()).tolist()
         return Model(self.net.eval(), offset, slope)
 
@@ -237,13 +240,13 @@ def load_images(
     known = dataset(name, ImageClassification)
     train, test = known.load("train"), known.load("test")
     check_labels(test.labels)
-    own, rows = train.in_turn(trained), test.in_turn(tested)
+    training_rows, test_rows = train.in_turn(trained), test.in_turn(tested)
     return Images(
-        TrainingImages(train.kept[own], train.labels[own], network),
-        test.kept[rows],
-        test.labels[rows],
-        f"trained on {len(own)} images of {train.description}; tested on {len(rows)} of {test.description}"
-        f"{IN_TURN}",
+        TrainingImages(train.kept[training_rows], train.labels[training_rows], network),
+        test.kept[test_rows],
+        test.labels[test_rows],
+        f"trained on {len(training_rows)} images of {train.description}; tested on {len(test_rows)} of "
+        f"{test.description}{IN_TURN}",
     )
 
 
@@ -257,7 +260,8 @@ def step_seconds(objective: Objective) -> float:
 
 
 def batches(images: Images, epochs: int) -> int:
-    return epochs * -(-len(images.train.labels) // BATCH)
+    """Return the number of training steps."""
+    return epochs * math.ceil(len(images.train.labels) / BATCH)
 
 
 def measured(
@@ -299,13 +303,16 @@ def crossed(
         load = partial(load_images, name, size.samples, size.inputs, network)
         images = load()
         data = digest(images.train.pixels, images.train.labels, images.pixels, images.labels)
-        for objective in (at for one in objectives for at in one.at(size.sigmas or ())):
-            how = f"{objective.label}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
+        at_scales = [scaled for objective in objectives for scaled in objective.at(size.sigmas or ())]
+        for objective in at_scales:
+            training = (
+                f"{objective.label}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
+            )
             identity = digest(data, epochs, steps, BATCH, objective.learning_rate, objective.label, design)
             attack = f"; attacks of {steps} steps" if steps else ""
             fields = {
                 "label": f"{name} {images.train.architecture.label}",
-                "design": f"{images.description}; {how}{attack}",
+                "design": f"{images.description}; {training}{attack}",
                 "identity": identity[:16],
                 "versions": versions_of(experiment, objective),
                 "dataset": name,

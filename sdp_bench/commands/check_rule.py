@@ -104,7 +104,7 @@ def _report(
             raise UserError(f"'{rule}' stands for several rules; choose one of {', '.join(names)}")
         (name,) = canonical_rules(names, plugins)
         say(f"rule '{name}'")
-        return conformance(name, plugins, most, only=only, seed=seed, told=say)
+        return conformance(name, plugins, most, only=only, seed=seed, on_result=say)
     except WorkerError as error:
         raise RunFailedError(f"{rule}: {error}") from error
     except ValueError as error:

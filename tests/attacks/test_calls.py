@@ -70,7 +70,8 @@ ARRAYS = {
     "large": np.eye(4) * 1e30,
 }
 FITTING = ("residuals:asymmetric.npy", "residuals:indefinite.npy")
-FILES = (*(f"{name}.npy" for name in (*ARRAYS, "objects", "cut")), "missing", "folder", "several.npz")
+FILES = [f"{name}.npy" for name in (*ARRAYS, "objects", "cut")]
+FILES += ["missing", "folder", "several.npz"]
 
 
 @pytest.fixture(scope="module")

@@ -72,7 +72,7 @@ def content_of(path):
 
 
 def lines_of(stored):
-    return [*stored.faults, *(line for line in missing(stored) if "are missing" not in line)]
+    return list(stored.faults) + [line for line in missing(stored) if "are missing" not in line]
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(400, marks=pytest.mark.slow)])
@@ -179,7 +179,8 @@ def test_the_check_counts_contradictions(tmp_path):
 # Disks ----------------------------------------------------------------------------------------------
 
 
-CODES = ((errno.EROFS, 4), (errno.EDQUOT, 4), (errno.EIO, 4), *((errno.ENOSPC, n) for n in (0, 1, 3, 4)))
+CODES = [(errno.EROFS, 4), (errno.EDQUOT, 4), (errno.EIO, 4)]
+CODES += [(errno.ENOSPC, writes) for writes in (0, 1, 3, 4)]
 
 
 @pytest.mark.parametrize(("code", "writes"), CODES)

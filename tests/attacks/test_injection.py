@@ -14,7 +14,7 @@ import pytest
 
 from sdp_bench import progress
 from sdp_bench.bench import text
-from sdp_bench.bench.errors import OutsideError, outside
+from sdp_bench.bench.errors import MeasuredCodeError, measured_code
 from sdp_bench.bench.gate import report
 from sdp_bench.bench.gate.check import Outcome
 from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
@@ -102,7 +102,7 @@ def test_no_control_sequence_reaches_the_terminal(hostile, capsys):
 
 @each_text
 def test_what_is_stored_names_no_folder_of_this_machine(hostile, monkeypatch):
-    with pytest.raises(OutsideError) as told, outside():
+    with pytest.raises(MeasuredCodeError) as told, measured_code():
         raise RuntimeError(hostile)
     monkeypatch.setattr(sys, "argv", ["sdp-bench", "run", hostile, f"--database={hostile}"])
     plugin = Plugin("mine", "/home/somebody/mine.py:Mine", "0123")

@@ -47,7 +47,7 @@ def tiny_copy(tiny_results, tmp_path):
 
 def make_plan(settings, names=("iris-tv", "iris-w1", "iris-std")):
     """Plan of experiments, by name or as such, on the nets that they ask for."""
-    experiments = [experiment(each) if isinstance(each, str) else each for each in names]
+    experiments = [experiment(name) if isinstance(name, str) else name for name in names]
     kinds = kinds_of(experiments, settings)
     nets = [net for kind, seeds in kinds.items() for net in get_nets(*kind, range(seeds))]
     return plan_of(experiments, settings, nets)
@@ -64,7 +64,7 @@ def made_up_tables(patch, rows):
     random = np.random.default_rng(0)
     x = torch.from_numpy(random.standard_normal((rows, 3)))
     y = x[:, 0].tanh() + torch.from_numpy(random.standard_normal(rows)) / 10
-    load = lambda own: RegressionTable(own.title, x, y, (f"{own.name}.txt",))  # noqa: E731
+    load = lambda table: RegressionTable(table.title, x, y, (f"{table.name}.txt",))  # noqa: E731
     patch.setattr(TabularRegression, "load", load)
 
 

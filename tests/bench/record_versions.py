@@ -39,7 +39,9 @@ VARIANTS = (
 )
 """Parameters that choose other formulas; on the committed nets alone."""
 RULES = tuple(dict.fromkeys((*ci.RULES, *sr.rules(), *VARIANTS)))
-NAMES = ("oracle", *(f"rule {r}" for r in (*RULES, *references())), *(f"metric {m}" for m in metrics()))
+NAMES = ["oracle"]
+NAMES += [f"rule {spec}" for spec in (*RULES, *references())]
+NAMES += [f"metric {name}" for name in metrics()]
 
 SAMPLES = 2**11
 PRECISION = 1e-6
@@ -74,8 +76,8 @@ def _probes():
         for group in ci.groups(["sdp"], inputs=1)
         if (group.net.architecture.depth, group.sigma) in _CELLS
     ]
-    alone = [each for each in probes() if each.way is Way.PREPARED and "float32" not in each.name]
-    return {each.name: each for each in (*cells, *alone)}
+    alone = [probe for probe in probes() if probe.way is Way.PREPARED and "float32" not in probe.name]
+    return {probe.name: probe for probe in (*cells, *alone)}
 
 
 def _net(group):
@@ -116,20 +118,20 @@ def numbers_of(name):
 
 
 def _of_oracle(_):
-    found = {}
+    numbers = {}
     for setting, truth in _oracles().items():
         for purpose, samples in {
             "samples": truth.samples,
             "pilot": truth.pilot(SAMPLES),
             "normals": truth.normals,
         }.items():
-            found[f"{setting}, {purpose}"] = [*samples[:2].flatten().tolist(), *samples[-1].tolist()]
+            numbers[f"{setting}, {purpose}"] = [*samples[:2].flatten().tolist(), *samples[-1].tolist()]
     net = _probes()[_SETTINGS["two outputs"][0]].build().double()
     for text in NOISE:
         law = noise_of(text).law(torch.ones(1, 3).double(), 0.5)
         samples = sample_outputs(net, law, 64, seed=0)
-        found[f"{text} noise, samples"] = [*samples[0].tolist(), *samples[-1].tolist()]
-    return found
+        numbers[f"{text} noise, samples"] = [*samples[0].tolist(), *samples[-1].tolist()]
+    return numbers
 
 
 def _of_rule(spec):
@@ -144,27 +146,27 @@ def _of_rule(spec):
     names = [name for name in _probes() if name != _TIE.get(rule.name)]
     names = _EXACT if rule.name == "exact" else names[: len(_CELLS)] if spec in VARIANTS else names
     by_key = {_probes()[name].key: name for name in names}
-    found = {}
+    numbers = {}
     for key, answer in answers(rule, [_probes()[name] for name in names]).items():
         if not answer.error:
-            found[f"{by_key[key]}, mean"] = answer.mean.tolist()
-            found[f"{by_key[key]}, covariance"] = answer.spread.flatten().tolist()
-    return found
+            numbers[f"{by_key[key]}, mean"] = answer.mean.tolist()
+            numbers[f"{by_key[key]}, covariance"] = answer.spread.flatten().tolist()
+    return numbers
 
 
 def _of_metric(name):
     chosen = metric(name, _OPTIONS)
-    found = {}
+    numbers = {}
     for setting, truth in _oracles().items():
         for label, prediction in _predictions(setting).items():
             try:
                 for component, estimate in chosen.measure(truth, prediction):
-                    place = f"{setting}, {label}{f', {component}' if component else ''}"
+                    key = f"{setting}, {label}{f', {component}' if component else ''}"
                     for what in ("value", "floor", "floor95", "stderr"):
-                        found[f"{place}, {what}"] = [float(getattr(estimate, what))]
+                        numbers[f"{key}, {what}"] = [float(getattr(estimate, what))]
             except (RefusedError, ValueError):  # it is for other laws or numbers of outputs
                 continue
-    return found
+    return numbers
 
 
 def version_of(name):
@@ -232,7 +234,7 @@ def _cause(name):
     if kind == "metric" or spec in references():
         return {"oracle"}
     base = getattr(rule_of(spec), "base", None) if kind == "rule" else None
-    return {f"rule {each}" for each in RULES if base is not None and rule_of(each).name == base.name}
+    return {f"rule {name}" for name in RULES if base is not None and rule_of(name).name == base.name}
 
 
 def _described(name):

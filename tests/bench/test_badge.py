@@ -10,7 +10,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def texts(badge):
     root = ElementTree.fromstring(badge.svg)
-    return root, [each.text for each in root.iter(f"{SVG}text")]
+    return root, [element.text for element in root.iter(f"{SVG}text")]
 
 
 @pytest.mark.parametrize("good", [True, False, None])
@@ -19,7 +19,7 @@ def test_a_picture_says_what_it_is_and_fits_its_texts(good):
     root, said = texts(badge)
     assert said == ["sdp conformance", "21 passed, 0 failed"]
     assert root.get("aria-label") == "sdp conformance: 21 passed, 0 failed"
-    left, right = [float(each.get("width")) for each in root.iter(f"{SVG}rect")][1:]
+    left, right = [float(rect.get("width")) for rect in root.iter(f"{SVG}rect")][1:]
     assert float(root.get("width")) == left + right
     assert left > 6 * len(said[0])
     assert right > 6 * len(said[1])
@@ -34,3 +34,8 @@ def test_any_text_is_well_formed_and_short(text):
     assert len(label) <= 60
     assert "\n" not in label
     assert json.loads(badge.json)["label"] == label
+
+
+def test_good_bad_and_unknown_have_different_colours():
+    badges = [Badge("a", "b", good) for good in (True, False, None)]
+    assert len({badge.svg for badge in badges}) == len({badge.json for badge in badges}) == 3

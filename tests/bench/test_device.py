@@ -20,7 +20,7 @@ from sdp_bench.bench.results.columns import CELL, FAILED
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.settings import Settings, Size
 from sdp_bench.bench.studies.uci import group
-from sdp_bench.bench.studies.uci.stacked import Setting
+from sdp_bench.bench.studies.uci.stacked import Hyperparameters
 from tests.bench.conftest import made_up_tables, make_plan
 from tests.bench.nets.helpers import RESNET, TEST, classifier
 from tests.bench.studies import conftest as made
@@ -55,7 +55,9 @@ def plan_for(name, settings):
         case "vision" | "resnet-tv":
             return image_plan(name, settings.but(samples=500, rules=("sdp", "marginal_sdp", "oracle_again")))
         case "sequence":
-            nets = [best_classifier(each, "committed") for each in experiment(name).classifiers]
+            nets = [
+                best_classifier(architecture, "committed") for architecture in experiment(name).classifiers
+            ]
             return plan_of([experiment(name)], settings, nets)
     return make_plan(settings, (name,))
 
@@ -63,19 +65,19 @@ def plan_for(name, settings):
 def measured(plan):
     """Values and floors of the first group, by what they are of."""
     name, group = next(iter(plan.groups.items()))
-    found = run_group(group, plan.rows[plan.rows["group"] == name])
-    assert FAILED not in set(found["status"])
-    found["component"] = found["component"].fillna("")
+    rows = run_group(group, plan.rows[plan.rows["group"] == name])
+    assert FAILED not in set(rows["status"])
+    rows["component"] = rows["component"].fillna("")
     names = [*CELL, "component", "status"]
-    numbers = found[["value", "floor", "stderr"]].itertuples(index=False, name=None)
-    return dict(zip(found[names].itertuples(index=False, name=None), numbers, strict=True))
+    numbers = rows[["value", "floor", "stderr"]].itertuples(index=False, name=None)
+    return dict(zip(rows[names].itertuples(index=False, name=None), numbers, strict=True))
 
 
 @pytest.fixture
 def made_up(monkeypatch, tmp_path):
     """Small data in the place of what would be loaded."""
     monkeypatch.setenv("SDP_BENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(group, "GRID", (Setting(1e-2, 0.0), Setting(1e-3, 1e-2)))
+    monkeypatch.setattr(group, "GRID", (Hyperparameters(1e-2, 0.0), Hyperparameters(1e-3, 1e-2)))
     made_up_tables(monkeypatch, 60)
 
 
@@ -86,8 +88,8 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
 @pytest.mark.parametrize(
     "name",
     [
-        each if each in QUICK else pytest.param(each, marks=pytest.mark.slow)
-        for each, known in experiments().items()
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        for name, known in experiments().items()
         if known.takes("device")
     ],
 )
@@ -126,8 +128,8 @@ def test_an_oracles_samples_stay_on_the_device_until_something_needs_them_here(m
         cells = [metric(name, SMALL.metric_options).partition(there) for name in COUNTING]
         assert there.resident.device == stand_in.device
         drawn = stand_in.copied
-        counts = [there.counts(each) for each in cells]
-        assert stand_in.copied - drawn == sum(each.size for each in counts)
+        counts = [there.counts(partition) for partition in cells]
+        assert stand_in.copied - drawn == sum(partition.size for partition in counts)
         assert np.array_equal(there.extremes, here.extremes)
         summed = stand_in.copied
         assert there.moments.samples == len(here.samples)
@@ -136,5 +138,5 @@ def test_an_oracles_samples_stay_on_the_device_until_something_needs_them_here(m
         assert torch.equal(there.samples, here.samples)
         assert stand_in.copied - moved == here.samples.numel()
         assert there.samples is there.samples
-    for each, found in zip(cells, counts, strict=True):
-        assert np.array_equal(found, here.counts(each))
+    for partition, count in zip(cells, counts, strict=True):
+        assert np.array_equal(count, here.counts(partition))

@@ -64,9 +64,9 @@ def test_only_a_file_is_removed_as_old(tmp_path):
 
 def test_a_full_disk_leaves_the_old_file_and_no_temporary_file(old, monkeypatch):
     monkeypatch.setattr(type(old), "replace", no_space)
-    with pytest.raises(RunFailedError) as told:
+    with pytest.raises(RunFailedError) as raised:
         files.write(old, "new")
-    assert str(told.value) == f"cannot write {old}: No space left on device"
+    assert str(raised.value) == f"cannot write {old}: No space left on device"
     assert old.read_bytes() == b"old"
     assert [p.name for p in old.parent.iterdir()] == ["old.txt"]
 
@@ -83,19 +83,19 @@ def test_an_interruption_leaves_the_old_file_and_no_temporary_file(old, monkeypa
 
 @pytest.mark.parametrize("act", [files.check_writable, lambda path: files.write(path, "new")])
 @pytest.mark.parametrize(
-    ("place", "reason"),
+    ("relative", "reason"),
     [
         ("folder", "Is a directory"),
         ("old.txt/file", "File exists"),
         ("old.txt/folder/file", "Not a directory"),
     ],
 )
-def test_a_path_that_cannot_be_written_is_reported_in_one_line(old, act, place, reason):
+def test_a_path_that_cannot_be_written_is_reported_in_one_line(old, act, relative, reason):
     (old.parent / "folder").mkdir()
-    path = old.parent / place
-    with pytest.raises(RunFailedError) as told:
+    path = old.parent / relative
+    with pytest.raises(RunFailedError) as raised:
         act(path)
-    assert str(told.value) == f"cannot write {path}: {reason}"
+    assert str(raised.value) == f"cannot write {path}: {reason}"
     assert sorted(p.name for p in old.parent.iterdir()) == ["folder", "old.txt"]
     assert old.read_bytes() == b"old"
 

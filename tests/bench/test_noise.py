@@ -20,7 +20,7 @@ from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.nets.architectures import Architecture
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.nets.recipes import Recipe
-from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, noise_of, noise_of_law, restored, stored
+from sdp_bench.bench.noise import CAUCHY, GAUSSIAN, from_plain, noise_of, noise_of_law, to_plain
 from sdp_bench.bench.replay.replay import stored_measurement
 from sdp_bench.bench.results.columns import MEASURED, UNSUPPORTED
 from sdp_bench.bench.results.folder import read
@@ -118,8 +118,8 @@ def test_labels_of_files_go_by_their_contents(tmp_path):
     assert filled("covariance").label(0.1) == "covariance:85a6312d3a33ab4c,sigma=0.1"
     assert filled("residuals").label(0.1) == "residuals:5dc398d96a50ef8f,sigma=0.1"
     (tmp_path / "far").mkdir()
-    for place in ("c.npy", "far/d.npy"):
-        np.save(tmp_path / place, COVARIANCE)
+    for name in ("c.npy", "far/d.npy"):
+        np.save(tmp_path / name, COVARIANCE)
     assert noise_of(f"covariance:{tmp_path}/c.npy") == noise_of(f"covariance:{tmp_path}/far/d.npy")
     assert noise_of(f"covariance:{tmp_path}/far/d.npy").text == "covariance:d.npy"
     np.save(tmp_path / "c.npy", COVARIANCE * 2)
@@ -131,18 +131,42 @@ def test_labels_of_files_go_by_their_contents(tmp_path):
 
 def test_what_is_stored_is_the_same_noise_without_its_file():
     for family in (*EVERY.values(), GAUSSIAN, noise_of("stable:1.5")):
-        again = restored(json.loads(json.dumps(stored(family))))
+        again = from_plain(json.loads(json.dumps(to_plain(family))))
         for same in (again, pickle.loads(pickle.dumps(family))):
             assert same == family
             assert (same.text, same.name) == (family.text, family.name)
             law = family.law(torch.zeros(2, 3), 0.5)
             other = same.law(torch.zeros(2, 3), 0.5)
-            for one in dataclasses.fields(law):
-                a, b = getattr(law, one.name), getattr(other, one.name)
+            for item in dataclasses.fields(law):
+                a, b = getattr(law, item.name), getattr(other, item.name)
                 assert torch.equal(a, b) if isinstance(a, torch.Tensor) else type(a) is type(b)
     settings = Settings().but(noise=filled("residuals"))
     assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))).design == settings.design
     assert "noise" not in Settings().as_dict()["design"]  # as it was before there was such a setting
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"text": "covariance:c.npy", "values": None},
+        {"text": "covariance:c.npy", "values": "no"},
+        {"text": "covariance:c.npy", "values": 3},
+        {"text": "residuals:c.npy", "values": to_plain(EVERY["scales:0.1/0.2/3"])["values"]},
+        {"text": None},
+        {},
+    ],
+)
+def test_noise_that_was_stored_otherwise_is_refused(plain):
+    with pytest.raises(UserError):
+        from_plain(plain)
+
+
+def test_the_scale_is_a_standard_deviation_where_there_is_one():
+    assert {noise.parameter for noise in EVERY.values()} == {"sigma"}
+    for text in ("cauchy", "stable:1.5", "student_t:2"):
+        noise = noise_of(text)
+        assert noise.parameter == "gamma"
+        assert not hasattr(noise.example, "variance")
 
 
 # Standard deviation and kurtosis by hand, of a component at scale 1.
@@ -179,6 +203,12 @@ def test_oracles_draw_the_moments_of_a_family(text):
     assert within(draws**4, kurtosis * np.power(deviation, 4) * np.ones(3))
     correlated = COVARIANCE[0, 1] if text == "covariance" else 0.0
     assert within(draws[:, 0] * draws[:, 1], correlated)
+
+
+def test_a_mixture_chooses_one_scale_for_all_components():
+    """E x²y² over E x² E y² is a third of the kurtosis."""
+    squares = drawn("mixture:0.9*1+0.1*5") ** 2
+    assert within(squares[:, 0] * squares[:, 1], EXACT["mixture:0.9*1+0.1*5"][1] / 3)
 
 
 def test_residuals_are_drawn_as_they_are():
@@ -222,6 +252,11 @@ def test_rules_that_take_moments_note_it_once_for_all_inputs():
     assert GAUSSIAN.note == noise_of("cauchy").note == EVERY["covariance"].note == ""
 
 
+def test_an_experiment_on_moments_is_refused_under_noise_without_them():
+    with pytest.raises(UserError, match="a finite variance is needed"):
+        make_plan(small(noise="cauchy"), ("iris-std",))
+
+
 def test_a_stored_run_is_replayed_when_the_file_of_its_noise_is_gone(tmp_path):
     np.save(tmp_path / "c.npy", np.diag([1.0, 2.0, 3.0, 4.0]))
     settings = small(noise=f"covariance:{tmp_path}/c.npy")
@@ -239,15 +274,15 @@ def test_a_stored_run_is_replayed_when_the_file_of_its_noise_is_gone(tmp_path):
 
 
 def test_scales_of_a_csv_file_belong_to_all_inputs_or_to_each_of_them(tmp_path):
-    one, many = tmp_path / "one.csv", tmp_path / "many.csv"
-    one.write_text("a,b,c\n0.1,0.2,3\n")
+    single, many = tmp_path / "one.csv", tmp_path / "many.csv"
+    single.write_text("a,b,c\n0.1,0.2,3\n")
     many.write_text("0.1,0.2,3\n1,2,0\n")
-    assert noise_of(f"scales:{one}") == noise_of("scales:0.1/0.2/3")
+    assert noise_of(f"scales:{single}") == noise_of("scales:0.1/0.2/3")
     family = noise_of(f"scales:{many}")
     family.check((3,), (1.0,), "mc", 2)
     variance = family.law(torch.zeros(2, 3), 2.0, [1, 0]).variance
     torch.testing.assert_close(variance, torch.tensor([[4.0, 16.0, 0.0], [0.04, 0.16, 36.0]]))
-    assert restored(json.loads(json.dumps(stored(family)))) == family
+    assert from_plain(json.loads(json.dumps(to_plain(family)))) == family
     for inputs in (3, None):
         with pytest.raises(UserError, match="2 rows of scales"):
             family.check((3,), (1.0,), "mc", inputs)

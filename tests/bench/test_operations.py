@@ -142,11 +142,11 @@ PRODUCTS = {
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_a_function_written_in_two_ways_counts_alike(name):
-    one, other = PRODUCTS[name]
+    first, second = PRODUCTS[name]
     values = torch.ones(9, 6), torch.ones(6, 4), torch.ones(6), torch.ones(9)
-    counted = operations(lambda: other(*values))
+    counted = operations(lambda: second(*values))
     copies = {"avg_pool2d": 9 * 4 * 7, "cdist of many": 600}.get(name, 0)  # by unfold, repeat, arange
-    assert operations(lambda: one(*values)) == pytest.approx(counted, abs=max(copies, 10))
+    assert operations(lambda: first(*values)) == pytest.approx(counted, abs=max(copies, 10))
 
 
 @pytest.mark.parametrize("name", ["bilinear", "conv_tbc", "fft", "rfft", "embedding"])

@@ -23,7 +23,7 @@ def test_each_option_goes_where_it_belongs():
     assert more.design.depths == (1,)
 
 
-@pytest.mark.parametrize("settings", [TINY, *(preset(name) for name in PRESETS)])
+@pytest.mark.parametrize("settings", [TINY] + [preset(name) for name in PRESETS])
 def test_what_a_run_stores_reads_back(settings):
     assert Settings.from_dict(json.loads(json.dumps(settings.as_dict()))) == settings
 
@@ -58,6 +58,9 @@ def test_the_design_of_a_run_goes_before_that_of_a_preset_and_the_papers():
     ("options", "message"),
     [
         ({"nets": 0}, "nets must be positive"),
+        ({"inputs": 0}, "inputs must be positive"),
+        ({"width": -1}, "width must be positive"),
+        ({"net_source": "web"}, "choose from trained, committed"),
         ({"depths": ()}, "depths must be positive"),
         ({"features": "log"}, "unknown feature scaling 'log'"),
         ({"samples": 5}, "samples must be at least 100"),

@@ -24,8 +24,8 @@ def problems(*names):
 
 @pytest.mark.rounding
 def test_no_number_changed_without_a_new_version():
-    found = problems(*guard.NAMES)
-    assert not found, "\n".join(found)
+    lines = problems(*guard.NAMES)
+    assert not lines, "\n".join(lines)
 
 
 def test_every_rule_and_metric_is_guarded():
@@ -73,6 +73,26 @@ def test_a_raised_version_passes_once_it_is_recorded(monkeypatch):
     assert guard.problems(now, after) == []
     assert after["rule dvia"] == now["rule dvia"]
     assert after["rule unscented"] == before["rule unscented"]
+
+
+def test_what_is_not_recorded_and_what_is_gone_are_named():
+    now = guard.today(["rule sdp"])
+    (line,) = guard.problems(now, {})
+    assert line == "rule sdp is not recorded yet: run `python -m tests.bench.record_versions`"
+    entry = now["rule sdp"]
+    fewer = {**entry, "numbers": dict(list(entry["numbers"].items())[1:])}
+    (line,) = guard.problems({"rule sdp": fewer}, {"rule sdp": entry})
+    assert "nothing any more for" in line
+
+
+def test_a_rule_without_a_version_has_the_first():
+    class Plain:
+        name = "plain"
+
+        def propagate(self, net, x):
+            return x
+
+    assert versions.of_rule(Plain()) == "1"
 
 
 def test_a_rule_that_wraps_another_is_named_only_for_its_own_change(monkeypatch):

@@ -142,7 +142,10 @@ def transport(rng):
     }
     for name, (distance, points) in distances.items():
         for outputs, deviations in (("equal outputs", np.ones(3)), ("outputs 1 : 0.1 : 0.001", FLAT)):
-            for multiple, nominal in ((16, LEVEL), *(((4, None),) if name == "W1" else ())):
+            multiples = [(16, LEVEL)]
+            if name == "W1":
+                multiples.append((4, None))
+            for multiple, nominal in multiples:
                 trials, errors = 200, 0
                 for _ in range(trials):
                     oracle = rng.standard_normal((multiple * points, 3)) * deviations

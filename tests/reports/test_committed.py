@@ -57,6 +57,14 @@ def test_files_of_an_older_report_go_and_files_of_others_stay(made, tmp_path):
     assert (folder / "mine.html").read_text() == "mine"
 
 
+def test_a_page_that_cannot_be_made_leaves_nothing_behind(made, monkeypatch, tmp_path):
+    monkeypatch.setattr(kept, "build", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        kept.write_committed(tmp_path / "report", lambda _: None)
+    assert cached(tmp_path) == []
+    assert not (tmp_path / "report").exists()
+
+
 def test_other_code_or_results_make_another_report_and_the_newest_are_kept(made, monkeypatch, tmp_path):
     for version in "0123456":
         monkeypatch.setattr(kept, "digest", lambda version=version: version * 16)
@@ -134,6 +142,15 @@ def test_the_digest_is_the_same_again_and_another_for_other_tables(monkeypatch, 
     assert kept.digest() == before
     (copy / "runtime.csv").write_text("")
     assert kept.digest() != before
+
+
+def test_the_digest_is_another_for_other_files_of_the_package(monkeypatch, tmp_path):
+    monkeypatch.setattr(kept.reports, "__file__", str(tmp_path / "__init__.py"))
+    digests = {kept.digest()}
+    for name in ("rules.py", "template.html", "page.css", "table.csv", "statements.toml"):
+        (tmp_path / name).write_text("new")
+        digests.add(kept.digest())
+    assert len(digests) == 6
 
 
 @pytest.mark.parametrize("damage", ["missing", "measurements", "a plan", "a run", "times"])

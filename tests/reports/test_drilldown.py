@@ -156,7 +156,8 @@ def test_keys_hold_commas_and_so_do_lists_of_them():
     )
     assert drilldown.selected_keys(f"{one},{two}", pd.DataFrame()) == [one, two]
     assert drilldown.selected_keys("none", pd.DataFrame()) == []
-    for wrong in ("worst:0", "worst:²", "worst:101", "worst5", "sdp", "", ","):
+    counts = ["worst:0", "worst:-1", "worst:x", "worst:²", "worst:101", "worst", "worst5"]
+    for wrong in (*counts, "sdp", "", ","):
         with pytest.raises(UserError):
             drilldown.selected_keys(wrong, pd.DataFrame())
     with pytest.raises(UserError, match="none was measured"):

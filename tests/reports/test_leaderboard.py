@@ -1,5 +1,6 @@
 import shutil
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -7,7 +8,7 @@ import pytest
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.problem_set import NAME
-from sdp_bench.reports.leaderboard import USES, build, problems, read, table
+from sdp_bench.reports.leaderboard import BADGES, USES, build, problems, read, table
 from sdp_ref.rules import Traits
 from tests.attacks.calls import called
 from tests.project import ROOT
@@ -176,6 +177,20 @@ def test_texts_of_an_entry_are_escaped(page):
         assert "\x1b" not in text
         if path.suffix in (".html", ".svg"):
             assert text.count("<script") == (path.suffix == ".html")  # our own
+
+
+def test_badges_are_well_formed(page):
+    badges = list((page / BADGES).glob("*.svg"))
+    assert len(badges) == len(RULES) + 1
+    for path in badges:
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize("words", [["--leaderboard"], ["entry"], ["--leaderboard", "entry", "--all-runs"]])
+def test_options_that_do_not_go_together_are_refused(words):
+    ended = called(["report", *words])
+    assert ended.code == 2
+    assert "Traceback" not in ended.err
 
 
 def test_it_loads_nothing_and_its_links_lead_somewhere(page):

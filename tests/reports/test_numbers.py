@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.numbers import sheets
+from sdp_bench.reports.numbers import sheets, slug
 from sdp_bench.reports.replication import page as replication
 from sdp_bench.reports.replication.claims import numbers_of_claims
 from sdp_bench.reports.statement import judged
@@ -39,12 +39,14 @@ def everything():
     with pytest.MonkeyPatch.context() as patch:
         few = replace(TABLES, statements=[s for s in TABLES.statements if s.key in replication.RIVALS])
         patch.setattr(replication, "topics", lambda: (few,))
-        some = made_up.some("choice", "tables", "paper", "sensitivity", "oracle")
+        some = made_up.some("choice", "tables", "paper", "sensitivity", "oracle", "rules")
         text, numbers = page(Results(frame), some)
     return frame, numbers, text
 
 
-@pytest.mark.parametrize("section", ["choice", "topic-tables", "sensitivity", "oracle", "iris-tv"])
+@pytest.mark.parametrize(
+    "section", ["choice", "topic-tables", "sensitivity", "oracle", "iris-tv", "rule-sdp"]
+)
 def test_every_section_leads_to_lists_that_are_there(everything, section):
     frame, numbers, text = everything
     files = listed(numbers, frame)
@@ -87,3 +89,20 @@ def test_effects_of_claims_lead_to_both_rules():
                     assert {address for _, address in effect.sources} <= there
                     effects += 1
     assert effects > 50
+
+
+def test_nets_of_several_depths_that_are_judged_together_have_one_list():
+    frame = checked(made_up.frame(depths=(1, 2), nets=1, inputs=3, experiments=("iris-tv",)))
+    numbers = page(Results(frame), made_up.some("choice"))[1]
+    own = [number for number in numbers if number.group.page.section == "choice"]
+    assert {len(number.positions) for number in own} == {6}
+    (sheet,) = sheets(own, frame, {}, TRAITS)
+    listing = sheet["parts"][0][1][0]
+    assert listing["rows"].count("1 layer<") == listing["rows"].count("2 layers<") == 3
+
+
+def test_names_of_files_are_short_and_distinct():
+    first, second = slug("rule", "é" * 300), slug("rule", "é" * 301)
+    assert first != second
+    assert max(len(name.encode()) for name in (first, second)) < 200
+    assert slug("iris-tv", "", "4 100/3") == "iris-tv-4-100-3"

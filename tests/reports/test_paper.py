@@ -76,3 +76,27 @@ def test_every_experiment_has_its_rows_and_the_sums_of_its_numbers():
         sums = [sum((Decimal(x or 0) for x in frame[column]), Decimal(0)) for column in ("value", "sd")]
         found[path.stem] = (len(frame), *map(str, sums))
     assert found == EXPERIMENTS
+
+
+def test_misprinted_tables_are_not_compared_with():
+    w1 = printed("w1", "relu", 4, 0.1, "dvia")
+    assert (w1.value, w1.label) == ("0.1322", "Table 21")
+    sampled = printed("1-tv", "relu", 4, 0.1, "monte_carlo:samples=100")
+    assert (sampled.value, sampled.label) == ("0.9451", "Table 17")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_cell_of_an_experiment_is_there_once_under_one_label(name):
+    frame = experiment(name)
+    axes = [column for column in frame if column not in ("label", "value", "sd", "unit")]
+    assert not frame.duplicated(axes).any()
+    if not name.startswith("rcauc"):  # a list; the other tables have each method as often as any other
+        assert frame.groupby(["method", "metric"]).size().nunique() == 1
+    assert frame["label"].nunique() == 1
+    assert len(set(frame["sd"] == "")) == 1
+
+
+@pytest.mark.parametrize("name", ["tv_class_resnet18", "rcauc_mnist"])
+def test_the_supplement_repeats_the_main_text_with_standard_deviations(name):
+    supplement = experiment(name).drop(columns=["label", "sd"])
+    assert supplement.equals(experiment(f"{name}_main").drop(columns=["label", "sd"]))

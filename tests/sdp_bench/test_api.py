@@ -11,7 +11,7 @@ from torch import nn
 import sdp_bench
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.executors.local import apart
+from sdp_bench.bench.executors.local import in_separate_process
 from sdp_bench.bench.plugins.session import code_of
 from sdp_bench.reports import frames
 from tests.project import python, run_cell
@@ -110,7 +110,7 @@ def test_what_was_validated_can_be_kept(tmp_path):
 
 def factor_of(code):
     """Factor that a rule of `RULE` puts on the covariance of SDP, in a worker process."""
-    return apart(measured_factor, code)
+    return in_separate_process(measured_factor, code)
 
 
 def measured_factor(code):

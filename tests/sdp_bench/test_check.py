@@ -80,6 +80,16 @@ def test_a_change_of_predictions_ends_in_one(run, mine, tmp_path, change, files)
     assert json.loads(files["badge"].read_text())["message"] == "changed, 1 passed, 1 failed"
 
 
+def test_update_accepts_a_change(run, mine, tmp_path):
+    write_rule(mine, scale=1.05)
+    before = read(tmp_path / "ci.json").rules.keys()
+    words = ("--rules", f"{mine}:Mine", "--no-speed")
+    assert run(*words).code == 1
+    assert run(*words, "--update").code == 0
+    assert run(*words).code == 0
+    assert read(tmp_path / "ci.json").rules.keys() == before
+
+
 def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):
     """A baseline that knows the rule ten times as fast, and one that knows it ten times as slow."""
     path = tmp_path / "ci.json"

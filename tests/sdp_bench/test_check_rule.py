@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from sdp_ref.conformance.kit import CHECKS
 from sdp_ref.conformance.report import VERSION
 from tests.attacks.calls import called
 
@@ -55,6 +56,12 @@ def test_a_failing_user_rule_ends_with_1_and_an_example(mine):
     assert "0 passed, 1 failed, 0 not applicable" in counts
     assert cause.startswith("failed affine: mean[0, 0] is ")
     assert verdict == "verdict: forgetful fails the one check that applies (affine)"
+
+
+def test_the_checks_are_listed():
+    code, output = run("--list")
+    assert code == 0
+    assert [line.split()[0] for line in output.splitlines()] == [check.name for check in CHECKS]
 
 
 def test_json_goes_to_a_file_or_to_standard_output_alone(tmp_path):

@@ -130,6 +130,17 @@ def test_a_replay_that_differs_says_so(finished, tmp_path):
     assert "DIFFERENT" in done.out
 
 
+def test_the_package_is_the_command_and_its_help_does_not_import_torch(tmp_path):
+    code = "import runpy, sys\ntry: runpy.run_module('sdp_bench', run_name='__main__')\n"
+    code += "finally: print({'torch', 'pandas'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "set()"
+    assert "Usage:" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from sdp_bench import cli
@@ -6,6 +8,7 @@ from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors import local
 from sdp_bench.commands.config import Config
 from tests.attacks.calls import called, complaint, leaves, parsed
+from tests.project import ROOT
 
 CONFIGURED = {
     path[0]: command
@@ -40,6 +43,15 @@ def file(tmp_path):
 )
 def test_a_file_says_what_the_command_line_says(name, words, text, file):
     assert parsed([name, "--config", file(text)]).params == parsed([name, *words]).params
+
+
+def test_the_file_that_the_page_of_commands_shows_is_read(file):
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    found = parsed(["run", "--config", file(shown)]).params
+    assert found["experiments"] == ("iris-tv", "iris-w1")
+    sampling = [f"monte_carlo:samples={count}" for count in (10, 100, 1000)]
+    assert list(found["rules"]) == ["sdp", *sampling]
 
 
 def test_the_command_line_wins(file):

@@ -348,7 +348,7 @@ def test_a_loss_and_its_gradients_are_those_of_the_cpu(name, law, stand_in):
             own = type(own)(m, s)
         value = loss(own, m, s)
         gradients = torch.autograd.grad(value.sum(), (m, s), allow_unused=True) if value.requires_grad else ()
-        return [value.detach(), *(each for each in gradients if each is not None)]
+        return [value.detach()] + [gradient for gradient in gradients if gradient is not None]
 
     for loss in LOSSES[name]:
         here, there = attempted(worth, "cpu", loss), attempted(worth, stand_in.device, loss)

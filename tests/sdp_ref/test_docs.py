@@ -42,11 +42,9 @@ NETS = {
     "x + y": [lambda x: x + 2 * x, lambda x: torch.cat([x, x - 2 * x], 1)],
     "ReLU": [nn.ReLU()],
     "LeakyReLU": [
-        *(
-            activation(n).build()
-            for n, kind in ACTIVATIONS.items()
-            if kind.moments and n not in ("relu", "power")
-        )
+        activation(name).build()
+        for name, kind in ACTIVATIONS.items()
+        if kind.moments and name not in ("relu", "power")
     ],
     "MaxPool1d/2d": [nn.MaxPool1d(2), nn.AdaptiveMaxPool1d(2)],
     "Softmax": [nn.Softmax(1), nn.LogSoftmax(1)],

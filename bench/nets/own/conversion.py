@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import getitem
 from typing import Any
 
@@ -170,34 +170,36 @@ def differences(model: Any, module: nn.Module, inputs: Mapping[str, Tensor] | No
     for size in _SIZES:
         failure = ""
         for feeds in _draws(model, inputs or {}, size):
-            run = _Comparison(double, model, operators, deadline)
+            comparison = _Comparison(double, model, operators, deadline)
             try:
                 with torch.no_grad(), warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")
-                    run.compare(feeds)
+                    comparison.compare(feeds)
             except UserError:
                 raise
             except Exception as error:  # noqa: BLE001  the net may reject random sizes or integers
                 failure = one_line(error).removeprefix("RuntimeError: ")[:200]
-            compared |= run.compared
-            problems |= run.problems
-        if not failure or time.monotonic() > deadline:
+            compared |= comparison.compared
+            problems |= comparison.problems
+        is_late = time.monotonic() > deadline
+        if not failure or is_late:
             break
+
+    notes = []
     half = [node for node in operators.values() if node.op_type == "Cast" and _is_half(node)]
-    notes = [f"{_label(half[0])} rounds to half precision, which is omitted"] if half else []
+    if half:
+        notes.append(f"{_label(half[0])} rounds to half precision, which is omitted")
     missing = [name for name in operators if name not in compared]
-    if not missing:
-        return notes
-    first = missing[0]
-    reason = problems.get(first) or (
-        f"not within {SECONDS:g} s" if time.monotonic() > deadline else failure or "it does not run"
-    )
-    return [
-        *notes,
-        f"{len(missing)} of {len(operators)} operators could not be compared with the ONNX reference (first "
-        f"{_label(operators[first])}: {reason}); install onnxruntime, or compare the outputs of the net with "
-        "those of the framework that wrote it",
-    ]
+    if missing:
+        reason = f"not within {SECONDS:g} s" if is_late else failure or "it does not run"
+        reason = problems.get(missing[0]) or reason
+        first = f"first {_label(operators[missing[0]])}: {reason}"
+        notes.append(
+            f"{len(missing)} of {len(operators)} operators could not be compared with the ONNX reference "
+            f"({first}); install onnxruntime, or compare the outputs of the net with those of the framework "
+            "that wrote it"
+        )
+    return notes
 
 
 def _operators(model: Any) -> dict[str, Any]:
@@ -234,7 +236,8 @@ class _Comparison(fx.Interpreter):
     def compare(self, feeds: dict[str, np.ndarray]) -> None:
         """Run the net on inputs by name."""
         self.values |= feeds
-        self.run(*(torch.from_numpy(value) for value in feeds.values()))
+        inputs = [torch.from_numpy(value) for value in feeds.values()]
+        self.run(*inputs)
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
         node = self.operators[target]
@@ -279,7 +282,8 @@ class _Comparison(fx.Interpreter):
         # The reference can be wrong, too: a second one decides.
         if difference != "":
             with_runtime = self._runtime_difference(node, outputs)
-            difference = difference if with_runtime is None else with_runtime
+            if with_runtime is not None:
+                difference = with_runtime
         if difference is None:
             return
         if difference:
@@ -312,25 +316,32 @@ class _Comparison(fx.Interpreter):
 
 
 def _unequal(output: Any, expected: np.ndarray, relative: float, absolute: float) -> str:
+    """Return how an output differs from the expected one; "" if it does not.
+
+    `absolute` is relative to the largest expected value.
+    """
     actual = output.numpy() if isinstance(output, Tensor) else np.asarray(output)
     if actual.shape != expected.shape:
         return f"its output has shape {actual.shape}, not {expected.shape}"
-    floats = [np.issubdtype(array.dtype, np.floating) for array in (actual, expected)]
-    if floats[0] != floats[1]:
+    is_float = np.issubdtype(expected.dtype, np.floating)
+    if np.issubdtype(actual.dtype, np.floating) != is_float:
         return f"its output has the type {actual.dtype}, not {expected.dtype}"
-    if not floats[0]:
+    if not is_float:
         wrong = actual != expected
         return f"{wrong.mean():.3g} of its output values differ" if wrong.any() else ""
-    finite = np.abs(expected[np.isfinite(expected)])
-    scale = float(finite.max()) if finite.size else 0.0
+    scale = _largest_finite(expected)
     if np.allclose(actual, expected, relative, absolute * scale, equal_nan=True):
         return ""
-    distance = np.abs(actual - expected)
-    finite_distance = distance[np.isfinite(distance)]
-    largest = float(finite_distance.max()) if finite_distance.size else 0.0
+    largest = _largest_finite(actual - expected)
     if largest <= relative * scale:
         return "NaN or infinity in other places of its output"
     return f"its output differs by up to {largest:.3g}, in values up to {scale:.3g}"
+
+
+def _largest_finite(values: np.ndarray) -> float:
+    """Return the largest absolute value that is finite; 0 without one."""
+    finite = np.abs(values[np.isfinite(values)])
+    return float(finite.max()) if finite.size else 0.0
 
 
 # References ------------------------------------------------------------------------------------------
@@ -365,76 +376,122 @@ def _corrected(node: Any, inputs: list[np.ndarray], model: Any) -> list[np.ndarr
 
     opset = next(entry.version for entry in model.opset_import if entry.domain in {"", "ai.onnx"})
     attributes = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
-    x = inputs[0] if inputs else np.zeros(())
     match node.op_type:
-        case "Softmax" | "LogSoftmax":  # it ignores that older versions flatten, and exponentials underflow
-            axis = attributes.get("axis", -1 if opset >= 13 else 1)
-            flat = x if opset >= 13 else x.reshape(*x.shape[:axis], -1)
-            function = scipy.special.softmax if node.op_type == "Softmax" else scipy.special.log_softmax
-            return [function(flat, axis if opset >= 13 else -1).reshape(x.shape)]
+        # It ignores that older versions flatten, and exponentials underflow.
+        case "Softmax":
+            return [_softmax(scipy.special.softmax, inputs[0], attributes, opset)]
+        case "LogSoftmax":
+            return [_softmax(scipy.special.log_softmax, inputs[0], attributes, opset)]
         case "BatchNormalization" if opset < 14 and len(node.output) == 1:  # it uses the batch
-            scale, bias, mean, variance = (v.reshape(-1, *[1] * (x.ndim - 2)) for v in inputs[1:])
-            return [scale * (x - mean) / np.sqrt(variance + attributes.get("epsilon", 1e-5)) + bias]
+            return [_batch_normalisation(inputs, attributes)]
         case "LRN":  # it takes the batch size for the number of channels
-            size, squares = attributes["size"], np.zeros_like(x)
-            for channel in range(x.shape[1]):
-                first = max(0, channel - (size - 1) // 2)
-                squares[:, channel] = np.square(x[:, first : channel + size // 2 + 1]).sum(1)
-            alpha, beta = attributes.get("alpha", 1e-4), attributes.get("beta", 0.75)
-            return [x / (attributes.get("bias", 1.0) + alpha / size * squares) ** beta]
+            return [_local_response_normalisation(inputs[0], attributes)]
         case "ConvTranspose":  # it ignores paddings and the order of groups
             return [_transposed_convolution(inputs, attributes)]
     return []
 
 
+def _softmax(
+    function: Callable[[np.ndarray, int], np.ndarray], x: np.ndarray, attributes: dict[str, Any], opset: int
+) -> np.ndarray:
+    """Apply a softmax to one axis; before version 13, to that axis and all later ones together."""
+    if opset >= 13:
+        return function(x, attributes.get("axis", -1))
+    axis = attributes.get("axis", 1)
+    flat = x.reshape(*x.shape[:axis], -1)
+    return function(flat, -1).reshape(x.shape)
+
+
+def _batch_normalisation(inputs: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
+    """Return scale * (x - mean) / sqrt(variance + epsilon) + bias, with parameters for each channel."""
+    x, *parameters = inputs
+    scale, bias, mean, variance = [_per_channel(values, x.ndim) for values in parameters]
+    return scale * (x - mean) / np.sqrt(variance + attributes.get("epsilon", 1e-5)) + bias
+
+
+def _per_channel(values: np.ndarray, ndim: int) -> np.ndarray:
+    """Reshape one number for each channel to broadcast with values of shape (B, channels, ...)."""
+    return values.reshape([-1] + [1] * (ndim - 2))
+
+
+def _local_response_normalisation(x: np.ndarray, attributes: dict[str, Any]) -> np.ndarray:
+    """Return x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ** beta."""
+    size = attributes["size"]
+    alpha, beta = attributes.get("alpha", 1e-4), attributes.get("beta", 0.75)
+    bias = attributes.get("bias", 1.0)
+    squares = np.zeros_like(x)
+    for channel in range(x.shape[1]):
+        first = max(0, channel - (size - 1) // 2)
+        neighbours = x[:, first : channel + size // 2 + 1]
+        squares[:, channel] = np.square(neighbours).sum(1)
+    return x / (bias + alpha / size * squares) ** beta
+
+
 def _transposed_convolution(inputs: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
     """Return the result of ConvTranspose: every input value adds its multiple of the kernel to the output."""
     x, kernel, *bias = inputs
-    dimensions, sizes, groups = x.ndim - 2, x.shape[2:], attributes.get("group", 1)
+    batch, _, *sizes = x.shape  # input (B, channels, *sizes)
+    widths = kernel.shape[2:]  # kernel (channels, outputs of a group, *widths)
+    dimensions, groups = len(sizes), attributes.get("group", 1)
     strides = attributes.get("strides", [1] * dimensions)
     dilations = attributes.get("dilations", [1] * dimensions)
-    extra = attributes.get("output_padding", [0] * dimensions)
-    full = [
-        stride * (size - 1) + dilation * (width - 1) + 1 + more
-        for stride, size, dilation, width, more in zip(
-            strides, sizes, dilations, kernel.shape[2:], extra, strict=True
-        )
-    ]
-    values = x.reshape(len(x), groups, -1, *sizes)
+    output_padding = attributes.get("output_padding", [0] * dimensions)
+    full_sizes = []  # of the output without padding
+    for axis in range(dimensions):
+        last_input = strides[axis] * (sizes[axis] - 1)
+        last_weight = dilations[axis] * (widths[axis] - 1)
+        full_sizes.append(last_input + last_weight + 1 + output_padding[axis])
+
+    values = x.reshape(batch, groups, -1, *sizes)
     weights = kernel.reshape(groups, -1, *kernel.shape[1:])
-    y = np.zeros((len(x), groups, kernel.shape[1], *full))
-    for offset in np.ndindex(*kernel.shape[2:]):
-        window: Any = tuple(
-            slice(dilation * start, dilation * start + stride * (size - 1) + 1, stride)
-            for dilation, start, stride, size in zip(dilations, offset, strides, sizes, strict=True)
-        )
-        y[(..., *window)] += np.einsum("ngc...,gcm->ngm...", values, weights[(..., *offset)])
-    y = y.reshape(len(x), -1, *full)
+    y = np.zeros((batch, groups, kernel.shape[1], *full_sizes))
+    for offset in np.ndindex(*widths):
+        # Positions of the output to which this weight contributes, one for each input.
+        window: list[Any] = []
+        for axis in range(dimensions):
+            first = dilations[axis] * offset[axis]
+            window.append(slice(first, first + strides[axis] * (sizes[axis] - 1) + 1, strides[axis]))
+        weight = weights[(..., *offset)]
+        y[(..., *window)] += np.einsum("ngc...,gcm->ngm...", values, weight)
+    y = y.reshape(batch, -1, *full_sizes)
     if bias:
-        y += bias[0].reshape(-1, *[1] * dimensions)
-    first, last = np.reshape(attributes.get("pads", [0] * 2 * dimensions), (2, dimensions)).tolist()
-    if "output_shape" in attributes:
-        totals = [
-            size - out for size, out in zip(full, attributes["output_shape"][-dimensions:], strict=True)
-        ]
+        y += _per_channel(bias[0], y.ndim)
+    return _padded(y, _paddings(attributes, full_sizes))
+
+
+def _paddings(attributes: dict[str, Any], full_sizes: list[int]) -> list[tuple[int, int]]:
+    """Return how much a transposed convolution removes at the beginning and end of each spatial axis."""
+    dimensions = len(full_sizes)
+    if "output_shape" not in attributes:
+        pads = attributes.get("pads", [0] * 2 * dimensions)  # all beginnings, then all ends
+        return list(zip(pads[:dimensions], pads[dimensions:], strict=True))
+    paddings = []
+    for size, output_size in zip(full_sizes, attributes["output_shape"][-dimensions:], strict=True):
+        total = size - output_size
+        # Of an odd total, SAME_UPPER removes the larger part at the end, others at the beginning.
         is_upper = attributes.get("auto_pad", b"") == b"SAME_UPPER"
-        first = [total // 2 if is_upper else total - total // 2 for total in totals]
-        last = [total - start for total, start in zip(totals, first, strict=True)]
-    # A negative padding extends the output.
-    borders = [(max(0, -start), max(0, -end)) for start, end in zip(first, last, strict=True)]
+        beginning = total // 2 if is_upper else total - total // 2
+        paddings.append((beginning, total - beginning))
+    return paddings
+
+
+def _padded(y: np.ndarray, paddings: list[tuple[int, int]]) -> np.ndarray:
+    """Remove the padding from the spatial axes; a negative padding extends them with zeros."""
+    borders = [(max(0, -beginning), max(0, -end)) for beginning, end in paddings]
     y = np.pad(y, [(0, 0), (0, 0), *borders])
-    cut: Any = [
-        slice(max(0, start), size - max(0, end))
-        for start, end, size in zip(first, last, y.shape[2:], strict=True)
-    ]
-    return y[(..., *cut)]
+    parts: list[Any] = []
+    for size, (beginning, end) in zip(y.shape[2:], paddings, strict=True):
+        parts.append(slice(max(0, beginning), size - max(0, end)))
+    return y[(..., *parts)]
 
 
 def _runtime(node: Any, values: dict[str, np.ndarray], model: Any) -> list[np.ndarray]:
     import onnxruntime
 
-    feeds = {name: values[name] for name in node.input if name}
-    feeds = {k: v.astype(np.float32) if v.dtype == np.float64 else v for k, v in feeds.items()}
+    feeds = {}
+    for name in filter(None, node.input):
+        value = values[name]
+        feeds[name] = value.astype(np.float32) if value.dtype == np.float64 else value
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # the caller reports errors
     options.intra_op_num_threads = 1
@@ -481,23 +538,25 @@ def _draws(model: Any, examples: Mapping[str, Tensor], size: int) -> Iterator[di
     """Yield inputs by name: random ones of several magnitudes, with half-integers, then the examples."""
     constants = {tensor.name for tensor in model.graph.initializer}
     infos = [info for info in model.graph.input if info.name not in constants]
-    given = {
-        info.name: examples[key]
-        for index, info in enumerate(infos)
-        for key in (info.name, f"input_{index + 1}", str(index))
-        if key in examples
-    }
+    examples_of = {}
+    for index, info in enumerate(infos):
+        for key in (info.name, f"input_{index + 1}", str(index)):
+            if key in examples:
+                examples_of[info.name] = examples[key]
     rng = np.random.default_rng(0)
     for rows, scale, halves in _DRAWS:
-        yield {
-            info.name: _drawn(info, _shape(info, given.get(info.name), rows, size), scale, halves, rng)
-            if info.name not in given or _dtype(info).kind == "f"
-            else _repeated(info, given[info.name], rows)
-            for info in infos
-        }
-    if len(given) == len(infos):
-        rows = min(2, max(len(example) for example in given.values()))
-        yield {info.name: _repeated(info, given[info.name], rows) for info in infos}
+        feeds = {}
+        for info in infos:
+            example = examples_of.get(info.name)
+            if example is None or _dtype(info).kind == "f":
+                shape = _shape(info, example, rows, size)
+                feeds[info.name] = _random_values(info, shape, scale, halves, rng)
+            else:  # random integers would often be invalid
+                feeds[info.name] = _repeated(info, example, rows)
+        yield feeds
+    if len(examples_of) == len(infos):
+        rows = min(2, max(len(example) for example in examples_of.values()))
+        yield {info.name: _repeated(info, examples_of[info.name], rows) for info in infos}
 
 
 def _shape(info: Any, example: Tensor | None, rows: int, size: int) -> list[int]:
@@ -515,7 +574,9 @@ def _repeated(info: Any, example: Tensor, rows: int) -> np.ndarray:
     return np.array(example[torch.arange(rows) % len(example)].numpy(), dtype=_dtype(info))
 
 
-def _drawn(info: Any, shape: list[int], scale: float, halves: bool, rng: np.random.Generator) -> np.ndarray:
+def _random_values(
+    info: Any, shape: list[int], scale: float, halves: bool, rng: np.random.Generator
+) -> np.ndarray:
     dtype = _dtype(info)
     if dtype.kind != "f":
         return rng.integers(0, 2, shape).astype(dtype)  # indices that most tables have

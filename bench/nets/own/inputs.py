@@ -46,11 +46,12 @@ class _Chosen(nn.Module):
         super().__init__()
         self.net, self.noisy, self.output = net, ports.noisy, ports.output
         names = [*ports.given, ports.noisy]
-        self.places = sorted((name for name in names if name.isdigit()), key=int)
+        self.positional = sorted((name for name in names if name.isdigit()), key=int)
         self.keywords = [name for name in names if not name.isdigit()]
-        if self.places != [str(place) for place in range(len(self.places))]:
-            places = ", ".join(self.places)
-            raise UserError(f"the net's inputs by place are {places}, which leaves some out")
+        if self.positional != [str(index) for index in range(len(self.positional))]:
+            raise UserError(
+                f"the net's inputs by place are {', '.join(self.positional)}, which leaves some out"
+            )
         dtype = dtype_of(net)
         for name, value in ports.given.items():
             cast = value.to(dtype) if value.is_floating_point() else value
@@ -63,8 +64,9 @@ class _Chosen(nn.Module):
             given: Tensor = getattr(self, f"given_{name}")
             return given.expand(x.shape[0], *given.shape[1:])
 
-        made = self.net(*map(value, self.places), **{name: value(name) for name in self.keywords})
-        return picked(made, self.output)
+        arguments = [value(name) for name in self.positional]
+        keywords = {name: value(name) for name in self.keywords}
+        return picked(self.net(*arguments, **keywords), self.output)
 
 
 def dtype_of(net: nn.Module) -> torch.dtype:
@@ -98,10 +100,10 @@ def _inside(made: Any) -> dict[str, Any]:
     if isinstance(made, Mapping):
         return {str(key): value for key, value in made.items()}
     if is_dataclass(made) and not isinstance(made, type):
-        return {each.name: getattr(made, each.name) for each in fields(made)}
+        return {item.name: getattr(made, item.name) for item in fields(made)}
     if isinstance(made, Sequence) and not isinstance(made, str | bytes):
-        named = dict(zip(getattr(made, "_fields", ()), made, strict=False))
-        return named | {str(place): value for place, value in enumerate(made)}
+        by_name = dict(zip(getattr(made, "_fields", ()), made, strict=False))  # of a named tuple
+        return by_name | {str(index): value for index, value in enumerate(made)}
     return {}
 
 
@@ -123,31 +125,40 @@ def read_inputs(
 ) -> tuple[Tensor, Ports, list[str]]:
     """Return the noisy inputs (float32), the other inputs, and notes on conversions; see `find`."""
     path = inputs if isinstance(inputs, Path) else Path("inputs")
-    read = read_arrays(inputs) if isinstance(inputs, Path) else inputs
-    arrays = {re.sub(r"^arr_(\d+)$", r"\1", name): array for name, array in read.items()}
-    names, there = list(arrays), ", ".join(arrays)
+    named = read_arrays(inputs) if isinstance(inputs, Path) else inputs
+    # numpy.savez names arrays without a name arr_0, arr_1, ...
+    arrays = {re.sub(r"^arr_(\d+)$", r"\1", name): array for name, array in named.items()}
     if not arrays:
         raise UserError(f"{path} holds no array")
-    if odd := [name for name in names if not (name.isdecimal() or name.isidentifier())]:
+    if odd := [name for name in arrays if not (name.isdecimal() or name.isidentifier())]:
         raise UserError(f"'{odd[0]}' in {path} is no name of an input; numpy.savez(file, x=..., mask=...)")
-    if noisy is None and len(names) > 1:
-        raise UserError(f"{path} holds several inputs ({there}): --net-input says which has the noise")
-    chosen = names[0] if noisy is None else noisy
-    if names == ["0"] and chosen.isidentifier():
-        chosen = "0"  # a single array without a name is the input with this name
-    elif chosen.isdecimal() and int(chosen) < len(names) and not any(name.isdecimal() for name in names):
-        chosen = names[int(chosen)]
-    if chosen not in names:
-        raise UserError(
-            f"there is no input '{noisy}' in {path}, which holds {there}; several inputs go into "
-            "one file of numpy.savez"
-        )
-    array = arrays.pop(chosen)
+    noisy_name = _noisy_name(path, list(arrays), noisy)
+    array = arrays.pop(noisy_name)
     values, notes = _noisy(path, array, rows)
     given = {name: _given(path, name, len(array), other, rows) for name, other in arrays.items()}
-    # A single array without a name is the net's first input.
-    name = chosen if given else noisy if noisy and not noisy.isdecimal() else "0"
-    return values, Ports(name, given), notes
+    if not given:
+        # A single array is the net's input with the chosen name, or its first input.
+        noisy_name = noisy if noisy and not noisy.isdecimal() else "0"
+    return values, Ports(noisy_name, given), notes
+
+
+def _noisy_name(path: Path, names: list[str], noisy: str | None) -> str:
+    """Return the name of the array with noise; `noisy` is the name or index that the user chose."""
+    listed = ", ".join(names)
+    if noisy is None:
+        if len(names) > 1:
+            raise UserError(f"{path} holds several inputs ({listed}): --net-input says which has the noise")
+        return names[0]
+    if names == ["0"] and noisy.isidentifier():
+        return "0"  # a single array without a name is the input with this name
+    if noisy.isdecimal() and int(noisy) < len(names) and not any(name.isdecimal() for name in names):
+        return names[int(noisy)]
+    if noisy not in names:
+        raise UserError(
+            f"there is no input '{noisy}' in {path}, which holds {listed}; several inputs go into "
+            "one file of numpy.savez"
+        )
+    return noisy
 
 
 def _given(path: Path, name: str, examples: int, array: np.ndarray, rows: int | None) -> Tensor:

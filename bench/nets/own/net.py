@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import timeit
 import warnings
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ... import identity
 from ...datasets.base import LabelledTable
 from ...errors import UserError, one_line
-from ...executors.local import apart
+from ...executors.local import in_separate_process
 from ...plugins import code as user_code
 from ...plugins.code import Code, no_exit
 from ...text import public
@@ -96,13 +97,16 @@ class OwnNet:
     @functools.cached_property
     def digest(self) -> str:
         """Hash of shapes, weights, source and selected ports, 16 hexadecimal digits."""
-        shapes = {k: v for k, v in asdict(self.architecture).items() if k != "name"}
-        code, ports = self.code, self.ports
-        made_of = (
-            (code.digest,) if isinstance(code, Program) else (code.source, *code.modules, code.attribute)
-        )
-        looked_at = () if ports.is_plain else (ports.names, ports.given)
-        return identity.digest(shapes, self.state, *made_of, *looked_at)[:16]
+        shapes = asdict(self.architecture)
+        del shapes["name"]
+        parts: list[Any] = [shapes, self.state]
+        if isinstance(self.code, Program):
+            parts.append(self.code.digest)
+        else:
+            parts += [self.code.source, *self.code.modules, self.code.attribute]
+        if not self.ports.is_plain:
+            parts += [self.ports.names, self.ports.given]
+        return identity.digest(*parts)[:16]
 
     @property
     def data(self) -> LabelledTable:
@@ -166,11 +170,11 @@ class OwnNet:
                 source=source,
             )
         except Exception as error:
-            raise ValueError(f"not a net of this suite ({error})") from error
+            raise ValueError(f"not a net file of sdp-bench ({error})") from error
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def find(
@@ -200,7 +204,7 @@ def find(
     given = inputs.name if isinstance(inputs, Path) else "inputs"
     label = given if noisy is None else f"{given}[{ports.noisy}]"
     ports = replace(ports, output=output or "")
-    return apart(_found, net, name, label, values, ports, notes, address=address)
+    return in_separate_process(_examined, net, name, label, values, ports, notes, address=address)
 
 
 def again(stored: OwnNet, address: str, digest: str) -> OwnNet:
@@ -210,29 +214,29 @@ def again(stored: OwnNet, address: str, digest: str) -> OwnNet:
     errors are those of `find`.
     """
     name = _name_of(address)
-    found = apart(_found, address, name, "", stored.inputs, stored.ports, [], address=address)
-    if found.digest != digest:
+    net = in_separate_process(_examined, address, name, "", stored.inputs, stored.ports, [], address=address)
+    if net.digest != digest:
         raise UserError(
-            f"the net {address} has the digest {found.digest}, but the measurements are of {digest} "
+            f"the net {address} has the digest {net.digest}, but the measurements are of {digest} "
             f"({stored.code.address}); its source, weights, selected input or output have changed"
         )
-    return replace(stored, code=found.code, state=found.state)
+    return replace(stored, code=net.code, state=net.state)
 
 
 def _name_of(address: str) -> str:
     """Return the name of a net without its folder; a UserError if no net has such an address."""
-    place, _, attribute = address.partition(":")
-    if place == PUBLISHED:
+    location, _, attribute = address.partition(":")
+    if location == PUBLISHED:
         return address
-    if place.endswith((*ENDS, *PICKLED)):
+    if location.endswith((*ENDS, *PICKLED)):
         if attribute:
-            raise UserError(f"{place} is a net itself; leave :{attribute} out")
+            raise UserError(f"{location} is a net itself; leave :{attribute} out")
     elif not attribute.isidentifier():
         raise UserError(
             f"'{address}' names no net; write path/to/net.py:build, a function or a module in it, or a file "
             f"({', '.join(ENDS)})"
         )
-    return Path(place).name + (f":{attribute}" if attribute else "")
+    return Path(location).name + (f":{attribute}" if attribute else "")
 
 
 def finder(
@@ -254,50 +258,77 @@ def finder(
     return partial(find, net, inputs, rows, noisy, output)
 
 
-def _found(net: str | Code, name: str, inputs: str, values: Tensor, ports: Ports, notes: list[str]) -> OwnNet:
+def _examined(
+    net: str | Code, name: str, inputs: str, values: Tensor, ports: Ports, notes: list[str]
+) -> OwnNet:
     """Run the code, and return the net if it maps each input by itself to finite numbers."""
-    code: Code | Program
-    if isinstance(net, Code):
-        code = net
-    else:
-        place, _, attribute = net.partition(":")
-        if place == PUBLISHED:
-            code = PublishedProgram.find(attribute)
-        else:
-            code = user_code.find(place, attribute, net) if attribute else Program.find(place)
+    code = _code_of(net)
     address = code.address
-    made, was_half = _made(code, {**ports.given, ports.noisy: values}, notes)
+    module, was_half = _made(code, {**ports.given, ports.noisy: values}, notes)
     if isinstance(code, Program):
         code = replace(code, is_compared=True)
-    draws = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)  # in training mode only
-    training = [type(m).__name__ for m in made.modules() if isinstance(m, draws) and m.training]
-    if training:
-        kinds = ", ".join(dict.fromkeys(training))
-        notes.append(f"{kinds} came in training mode; the net is taken in evaluation mode")
+    if training := _in_training_mode(module):
+        notes.append(f"{', '.join(training)} came in training mode; the net is taken in evaluation mode")
     if was_half:
         notes.append("weights of half precision are taken as float32")
-    outputs = _tried(ports.wrap(made.eval()), values, address)
+
+    outputs = _tried(ports.wrap(module.eval()), values, address)
     if outputs[0].numel() < 1:
         raise UserError(f"{address}: the net has no outputs (shape {tuple(outputs.shape)})")
-    state = made.state_dict() if isinstance(code, Code) else {}
-    kept = {k: v.detach().cpu().clone() for k, v in state.items() if isinstance(v, Tensor)}
-    shown = f"{name}[{ports.output}]" if ports.output else name
-    depth = sum(any(True for _ in module.parameters(recurse=False)) for module in made.modules())
-    architecture = OwnArchitecture(shown, tuple(values.shape[1:]), tuple(outputs.shape[1:]), depth)
-    own = OwnNet(architecture, OwnRecipe(name, inputs), code, kept, values, ports=ports)
-    again, dtype = own.build(), dtype_of(made)
-    repeated = _outputs(again, values[: len(outputs)].to(dtype), address)
+    state = module.state_dict() if isinstance(code, Code) else {}  # a file contains the weights
+    weights = {
+        key: tensor.detach().cpu().clone() for key, tensor in state.items() if isinstance(tensor, Tensor)
+    }
+    label = f"{name}[{ports.output}]" if ports.output else name
+    depth = len([part for part in module.modules() if list(part.parameters(recurse=False))])
+    architecture = OwnArchitecture(label, tuple(values.shape[1:]), tuple(outputs.shape[1:]), depth)
+    examined = OwnNet(architecture, OwnRecipe(name, inputs), code, weights, values, ports=ports)
+
+    rebuilt, dtype = examined.build(), dtype_of(module)
+    repeated = _outputs(rebuilt, values[: len(outputs)].to(dtype), address)
     if not _same(repeated, outputs.reshape(len(outputs), -1)):
         raise UserError(
             f"{address} gives another net each time, beyond its weights: fix what it draws or reads when made"
         )
-    rows = max(1, min(1024, 2**19 // values[0].numel()))
-    batch = values.to(dtype).repeat(-(-rows // len(values)), *[1] * (values.ndim - 1))[:rows]
+    return replace(
+        examined,
+        notes=tuple(notes),
+        row_seconds=_seconds_per_row(rebuilt, values.to(dtype)),
+        widest=_widest(rebuilt, values.to(dtype)),
+    )
+
+
+def _code_of(net: str | Code) -> Code | Program:
+    if isinstance(net, Code):
+        return net
+    location, _, attribute = net.partition(":")
+    if location == PUBLISHED:
+        return PublishedProgram.find(attribute)
+    return user_code.find(location, attribute, net) if attribute else Program.find(location)
+
+
+def _in_training_mode(module: nn.Module) -> list[str]:
+    """Return the types of layers in training mode that then give other outputs than in evaluation mode."""
+    kinds = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase)
+    layers = [part for part in module.modules() if isinstance(part, kinds) and part.training]
+    return list(dict.fromkeys(type(layer).__name__ for layer in layers))
+
+
+def _seconds_per_row(net: nn.Module, values: Tensor) -> float:
+    """Return the time (s) of a forward pass per row, in a batch of repeated inputs."""
+    rows = max(1, min(1024, 2**19 // values[0].numel()))  # a batch of at most 4 MB in float64
+    copies = math.ceil(rows / len(values))
+    batch = torch.cat([values] * copies)[:rows]
     with torch.no_grad():
-        seconds = min(timeit.repeat(lambda: again(batch), number=1, repeat=3))  # the first call is slower
-        with _Widest() as widest:  # type: ignore[no-untyped-call]
-            again(values[:1].expand(_ROWS, *values.shape[1:]).to(dtype))
-    return replace(own, notes=tuple(notes), row_seconds=seconds / rows, widest=widest.components)
+        # The first call is slower.
+        return min(timeit.repeat(lambda: net(batch), number=1, repeat=3)) / rows
+
+
+def _widest(net: nn.Module, values: Tensor) -> int:
+    """Return the largest number of components of a value of a net."""
+    with torch.no_grad(), _Widest() as widest:  # type: ignore[no-untyped-call]
+        net(values[:1].expand(_ROWS, *values.shape[1:]))
+    return widest.components
 
 
 _ROWS = 7
@@ -310,10 +341,10 @@ class _Widest(TorchDispatchMode):
     components = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if isinstance(made, Tensor) and made.ndim > 1 and len(made) == _ROWS:
-            self.components = max(self.components, made[0].numel())
-        return made
+        value = func(*args, **(kwargs or {}))
+        if isinstance(value, Tensor) and value.ndim > 1 and len(value) == _ROWS:
+            self.components = max(self.components, value[0].numel())
+        return value
 
 
 def _made(

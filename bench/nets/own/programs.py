@@ -205,11 +205,14 @@ def _tensors(parts: Iterable[Any]) -> Iterator[Any]:
         yield from getattr(part, "initializer", ())
         for sparse in getattr(part, "sparse_initializer", ()):
             yield from (sparse.values, sparse.indices)
-        for attribute in (attribute for node in part.node for attribute in node.attribute):
-            yield from (attribute.t, *attribute.tensors)
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (sparse.values, sparse.indices)
-            yield from _tensors([*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs])
+        for node in part.node:
+            for attribute in node.attribute:
+                yield from (attribute.t, *attribute.tensors)
+                for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                    yield from (sparse.values, sparse.indices)
+                if attribute.HasField("g"):
+                    yield from _tensors([attribute.g])
+                yield from _tensors(attribute.graphs)
 
 
 def _onnx(content: bytes) -> Any:

@@ -37,6 +37,7 @@ def measure(
     methods: Sequence[str],
     seeds: SeedRoot,  # noqa: ARG001
 ) -> Iterator[Number]:
+    """Yield the accuracy of a model on the test images, for each method."""
     pixels = images.pixels.to(next(model.net.parameters()).device).float() / 255
     with numerics():  # the net's own value is the location of the law
         share = accuracy_of(model.net, pixels, images.labels)
@@ -45,6 +46,7 @@ def measure(
 
 
 def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    """Yield the groups of the study: data sets, objectives and noise scales, times seeds."""
     epochs = experiment.size(settings).epochs or 1
     for objective, images, load, fields in crossed(experiment, settings, OBJECTIVES, network="mlp"):
         numbers = partial(measured, load, objective, epochs, measure)

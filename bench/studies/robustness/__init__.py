@@ -37,7 +37,8 @@ EXPERIMENT = ReplicateExperiment(
     presets={
         "smoke": Size(samples=256, epochs=1, datasets=("mnist",), sigmas=(0.1,), steps=2),
         "quick": Size(
-            *(1, 100),
+            nets=1,
+            inputs=100,
             samples=2000,
             epochs=5,
             datasets=("mnist",),

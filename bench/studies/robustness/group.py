@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -41,7 +41,8 @@ RESTARTS = 2
 # Length of all steps together, in radii: enough to reach any corner from any point (Madry et al. 2018).
 _STRIDE = 2.5
 _FIRST_SHARE = 0.8  # initial share of an image covered by a square, as in the authors' code
-# Queries of 10 000; the share halves after each.
+# Number of queries, out of 10 000, after which the share halves (Andriushchenko et al. 2020, Section 4).
+_SCHEDULE = 10_000
 _HALVINGS = np.array([10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000])
 
 
@@ -55,9 +56,9 @@ class Attacked:
 
     def __init__(self, pixels: Tensor) -> None:
         self.pixels = pixels.clone()
-        self.fooled, self.vanished, self.vanished_pixel = (
-            torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device) for _ in range(3)
-        )
+        self.fooled = torch.zeros(len(pixels), dtype=torch.bool, device=pixels.device)
+        self.vanished = torch.zeros_like(self.fooled)
+        self.vanished_pixel = torch.zeros_like(self.fooled)
 
 
 def pgd(
@@ -77,32 +78,35 @@ def pgd(
     image itself, the others are uniform in the ball, drawn by `generator` on the CPU.
     """
     low, high = _ball(pixels, radius)
-    found = Attacked(pixels)
+    attacked = Attacked(pixels)
     for start in range(restarts):
-        rows = (~found.fooled).nonzero().squeeze(1)
-        tried = pixels[rows]
+        rows = (~attacked.fooled).nonzero().squeeze(1)  # images that are still attacked
+        images = pixels[rows]
         if start:
             share = torch.rand(pixels.shape, generator=generator).to(pixels)
-            tried = low[rows] + share[rows] * (high - low)[rows]
+            images = low[rows] + share[rows] * (high - low)[rows]
+        # The last pass only classifies the images after the last step.
         for step in range(steps + 1):
             if not len(rows):
                 break
-            tried = tried.detach().requires_grad_(step < steps)
-            with torch.set_grad_enabled(step < steps):
-                scores, losses = assess(tried, labels[rows])
-            wrong = scores.detach().argmax(1) != labels[rows]
-            found.pixels[rows], found.fooled[rows] = tried.detach(), wrong
-            if step == steps:
+            is_last = step == steps
+            images = images.detach().requires_grad_(not is_last)
+            with torch.set_grad_enabled(not is_last):
+                scores, losses = assess(images, labels[rows])
+            is_wrong = scores.detach().argmax(1) != labels[rows]
+            attacked.pixels[rows] = images.detach()
+            attacked.fooled[rows] = is_wrong
+            if is_last:
                 break
-            (gradient,) = torch.autograd.grad(losses.sum(), tried)
-            gradient = gradient.nan_to_num(nan=0.0)[~wrong]  # NaN gives no direction either
-            rows, tried = rows[~wrong], tried.detach()[~wrong]
-            zero = gradient.flatten(1) == 0
-            found.vanished[rows] |= zero.all(1)
-            found.vanished_pixel[rows] |= zero.any(1)
-            moved = tried + _STRIDE * radius / steps * gradient.sign()
-            tried = moved.clamp(low[rows], high[rows])
-    return found
+            (gradient,) = torch.autograd.grad(losses.sum(), images)
+            rows, images, gradient = rows[~is_wrong], images.detach()[~is_wrong], gradient[~is_wrong]
+            gradient = gradient.nan_to_num(nan=0.0)  # NaN gives no direction either
+            is_zero = gradient.flatten(1) == 0
+            attacked.vanished[rows] |= is_zero.all(1)
+            attacked.vanished_pixel[rows] |= is_zero.any(1)
+            moved = images + _STRIDE * radius / steps * gradient.sign()
+            images = moved.clamp(low[rows], high[rows])
+    return attacked
 
 
 @torch.no_grad()
@@ -128,36 +132,48 @@ def square(
     low, high = _ball(pixels, radius)
     count, channels, height, width = pixels.shape
 
-    def ends(*shape: int) -> Tensor:
+    def random_signs(*shape: int) -> Tensor:
+        """Draw for each image, with equal probability, the upper end of the ball (True) or the lower one."""
         return (torch.rand(count, *shape, generator=generator) < 0.5).to(pixels.device)
 
-    found = Attacked(pixels)
-    found.pixels.copy_(torch.where(ends(channels, 1, width), low, high))
-    margin, fooled = _margin(scores(found.pixels), labels)
-    found.fooled.copy_(fooled)
+    attacked = Attacked(pixels)
+    attacked.pixels = torch.where(random_signs(channels, 1, width), low, high)
+    margin, attacked.fooled = _margin(scores(attacked.pixels), labels)
     for query in range(1, queries):
-        if bool(found.fooled.all()):
+        if bool(attacked.fooled.all()):
             break
-        share = math.ldexp(_FIRST_SHARE, -int((10_000 * query > _HALVINGS * queries).sum()))
-        side = min(max(round(math.sqrt(share * height * width)), 1), max(min(height, width) - 1, 1))
-        top, left = (
-            torch.randint(size - side + 1, (count, 1, 1, 1), generator=generator) for size in (height, width)
-        )
-        down, right = torch.arange(height)[:, None], torch.arange(width)
-        inside = (down >= top) & (down < top + side) & (right >= left) & (right < left + side)
-        inside = inside.to(pixels.device)
-        up = ends(channels, 1, 1)
-        moved = torch.where(inside, torch.where(up, high, low), found.pixels)
-        same = (moved == found.pixels).flatten(1).all(1)
-        other = torch.where(inside, torch.where(up, low, high), found.pixels)
-        moved = torch.where(same[:, None, None, None], other, moved)
-        rows = (~found.fooled).nonzero().squeeze(1)
-        reached, fooled = _margin(scores(moved[rows]), labels[rows])
-        better = reached < margin[rows]
-        chosen = rows[better]
-        margin[chosen], found.pixels[chosen] = reached[better], moved[chosen]
-        found.fooled[chosen] = fooled[better]
-    return found
+        side = _side_of_square(query, queries, height, width)
+        is_inside = _random_squares(side, count, height, width, generator).to(pixels.device)
+        is_up = random_signs(channels, 1, 1)
+        moved = torch.where(is_inside, torch.where(is_up, high, low), attacked.pixels)
+        opposite = torch.where(is_inside, torch.where(is_up, low, high), attacked.pixels)
+        is_unchanged = (moved == attacked.pixels).flatten(1).all(1)
+        moved = torch.where(is_unchanged[:, None, None, None], opposite, moved)
+
+        rows = (~attacked.fooled).nonzero().squeeze(1)
+        new_margin, is_wrong = _margin(scores(moved[rows]), labels[rows])
+        is_better = new_margin < margin[rows]
+        improved = rows[is_better]
+        margin[improved] = new_margin[is_better]
+        attacked.pixels[improved] = moved[improved]
+        attacked.fooled[improved] = is_wrong[is_better]
+    return attacked
+
+
+def _side_of_square(query: int, queries: int, height: int, width: int) -> int:
+    """Return the side of a query's square in pixels: the root of its area, less than the image's side."""
+    halvings = int((_SCHEDULE * query > _HALVINGS * queries).sum())
+    share = math.ldexp(_FIRST_SHARE, -halvings)
+    side = max(round(math.sqrt(share * height * width)), 1)
+    return min(side, max(min(height, width) - 1, 1))
+
+
+def _random_squares(side: int, count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
+    """Return whether a pixel is in a random square of each image, shape (count, 1, height, width)."""
+    top = torch.randint(height - side + 1, (count, 1, 1, 1), generator=generator)
+    left = torch.randint(width - side + 1, (count, 1, 1, 1), generator=generator)
+    row, column = torch.arange(height)[:, None], torch.arange(width)
+    return (row >= top) & (row < top + side) & (column >= left) & (column < left + side)
 
 
 def _ball(pixels: Tensor, radius: float) -> tuple[Tensor, Tensor]:
@@ -166,14 +182,15 @@ def _ball(pixels: Tensor, radius: float) -> tuple[Tensor, Tensor]:
 
 
 def _margin(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the margin of the true class, and whether another class is chosen."""
+    """Return the margin of the true class over the best other one, and whether another class is chosen."""
     column = labels.unsqueeze(1)
-    own = scores.gather(1, column).squeeze(1)
-    return own - scores.scatter(1, column, -math.inf).amax(1), scores.argmax(1) != labels
+    true_score = scores.gather(1, column).squeeze(1)
+    best_other = scores.scatter(1, column, -math.inf).amax(1)
+    return true_score - best_other, scores.argmax(1) != labels
 
 
-_ROWS = 250
-_LEVELS = 255
+_ROWS = 250  # images that are attacked at once
+_LEVELS = 255  # largest value of a pixel as stored
 
 
 @numerics()
@@ -197,46 +214,62 @@ def evaluate(
     device = next(net.parameters()).device
     scores = partial(objective.location, net)
 
-    def own(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def training_loss(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return objective.assess(net, images, labels, (model.offset, model.slope))
 
     def cross_entropy(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         location = scores(images)
         return location, F.cross_entropy(location, labels, reduction="none")
 
-    attacks: dict[str, Callable[..., Attacked]] = {
-        "pgd_own": partial(pgd, own, steps=steps),
+    attacks: dict[str, Attack] = {
+        "pgd_own": partial(pgd, training_loss, steps=steps),
         "pgd_ce": partial(pgd, cross_entropy, steps=steps),
         "square": partial(square, scores, queries=QUERIES * steps),
     }
-    pixels, truth = images.pixels.float().to(device) / _LEVELS, images.labels.to(device)
+    pixels, labels = images.pixels.float().to(device) / _LEVELS, images.labels.to(device)
     accuracy = METRICS[0]
     numbers: list[Number] = []
     for method in methods:
         if method == "clean":
-            numbers.append((method, accuracy, accuracy_of(scores, pixels, truth), None))
-            continue
-        if method == "noise":
+            numbers.append((method, accuracy, accuracy_of(scores, pixels, labels), None))
+        elif method == "noise":
             for sigma in NOISE:
-                drawn = torch.randn(pixels.shape, generator=_generator(seeds, f"noise {sigma}"))
-                noisy = (pixels + sigma * drawn.to(device)).clamp(0, 1)
-                numbers.append((method, accuracy, accuracy_of(scores, noisy, truth), f"{sigma:g}"))
-            continue
-        standing = torch.ones(len(pixels), dtype=torch.bool, device=device)
-        for radius in radii:
-            generator = _generator(seeds, f"{method} {radius}")
-            vanished, vanished_pixel = torch.zeros_like(standing), torch.zeros_like(standing)
-            left = standing.nonzero().squeeze(1)
-            for rows in left.split(_ROWS) if len(left) else ():
-                found = attacks[method](pixels[rows], truth[rows], radius / _LEVELS, generator=generator)
-                standing[rows] = ~found.fooled
-                vanished[rows], vanished_pixel[rows] = found.vanished, found.vanished_pixel
-            kept = (standing, standing & ~vanished, standing & ~vanished_pixel)
-            for metric, right in zip(METRICS, kept, strict=True):
-                if metric == accuracy or method != "square":
-                    share = float(right.double().mean())
-                    numbers.append((method, metric, share, f"{radius}/{_LEVELS}"))
+                noise = torch.randn(pixels.shape, generator=_generator(seeds, f"noise {sigma}"))
+                noisy = (pixels + sigma * noise.to(device)).clamp(0, 1)
+                numbers.append((method, accuracy, accuracy_of(scores, noisy, labels), f"{sigma:g}"))
+        else:
+            generators = {radius: _generator(seeds, f"{method} {radius}") for radius in radii}
+            numbers += _accuracy_under_attack(method, attacks[method], pixels, labels, generators)
     return numbers
+
+
+Attack = Callable[..., Attacked]
+"""`pgd` or `square` with its options: of images, labels, a radius and a `generator`."""
+
+
+def _accuracy_under_attack(
+    method: str, attack: Attack, pixels: Tensor, labels: Tensor, generators: Mapping[int, torch.Generator]
+) -> Iterator[Number]:
+    """Yield accuracies, given generators by radius; radii are in units of 1/255 and increase."""
+    accuracy, no_vanished, no_vanished_pixel = METRICS
+    is_correct = torch.ones(len(pixels), dtype=torch.bool, device=pixels.device)
+    for radius, generator in generators.items():
+        vanished, vanished_pixel = torch.zeros_like(is_correct), torch.zeros_like(is_correct)
+        # Images that are misclassified in a smaller ball are so in this one.
+        remaining = is_correct.nonzero().squeeze(1)
+        for rows in remaining.split(_ROWS) if len(remaining) else ():
+            attacked = attack(pixels[rows], labels[rows], radius / _LEVELS, generator=generator)
+            is_correct[rows] = ~attacked.fooled
+            vanished[rows], vanished_pixel[rows] = attacked.vanished, attacked.vanished_pixel
+        strength = f"{radius}/{_LEVELS}"
+        yield method, accuracy, _share(is_correct), strength
+        if method != "square":  # it has no gradients
+            yield method, no_vanished, _share(is_correct & ~vanished), strength
+            yield method, no_vanished_pixel, _share(is_correct & ~vanished_pixel), strength
+
+
+def _share(condition: Tensor) -> float:
+    return float(condition.double().mean())
 
 
 def _generator(seeds: SeedRoot, purpose: str) -> torch.Generator:
@@ -274,6 +307,10 @@ def seconds_of(objective: Objective, images: Images, balls: int, steps: int, epo
 
 
 def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    """Yield the groups of the study: data sets, objectives and noise scales, times seeds.
+
+    A UserError is raised for a data set without radii of attacks.
+    """
     size, design = experiment.size(settings), (NOISE, RADII, QUERIES, RESTARTS)
     epochs, steps = size.epochs or 1, size.steps or 0
     if unknown := [name for name in size.datasets or () if name not in RADII]:

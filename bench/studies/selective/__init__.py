@@ -32,8 +32,11 @@ noise is propagated by marginal SDP.
 _PAIRS = ("softmax_entropy", "pairwise_gaussian", "pairwise_cauchy")
 SCORES = {
     "softmax": (
-        *("softmax_entropy", "orthonormal_certificates"),
-        *("dirichlet", "pairwise_gaussian", "pairwise_cauchy"),
+        "softmax_entropy",
+        "orthonormal_certificates",
+        "dirichlet",
+        "pairwise_gaussian",
+        "pairwise_cauchy",
     ),
     "dirichlet": ("dirichlet", "pairwise_gaussian", "pairwise_cauchy"),
     "pairwise_gaussian": _PAIRS,

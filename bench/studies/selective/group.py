@@ -62,13 +62,15 @@ def _scores(
     """Return the locations of the outputs of some images, and uncertainties by score and reading, float64."""
     rule = objective.rule or PROPAGATED
 
-    def law_of(noise: Noise, rule: Rule) -> Any:  # of the family of the noise
+    def law_of(noise: Noise, rule: Rule) -> Any:
+        """Return the law of the outputs, of the family of the noise."""
         noisy = noise.law(pixels, objective.sigma or SIGMA)
         return predicted(rule, model.net, noisy).to(torch.float64)
 
     gaussian = law_of(GAUSSIAN, rule)
     cauchy = law_of(CAUCHY, STABLE if isinstance(rule, MarginalMomentMatching) else rule)
-    borrowed = sr.Cauchy(gaussian.location, gaussian.variance.clamp(min=0).sqrt())
+    # A reading of the paper in which the standard deviations under Gaussian noise are Cauchy scales.
+    cauchy_of_deviations = sr.Cauchy(gaussian.location, gaussian.variance.clamp(min=0).sqrt())
     location = model.net(pixels).double() if rule == PROPAGATED else gaussian.location
     scores = {("softmax_entropy", ""): losses.softmax_entropy(location)}
     if "dirichlet" in names:
@@ -79,7 +81,7 @@ def _scores(
     for name, law, prefix in (
         ("pairwise_gaussian", gaussian, ""),
         ("pairwise_cauchy", cauchy, ""),
-        ("pairwise_cauchy", borrowed, "sd_"),
+        ("pairwise_cauchy", cauchy_of_deviations, "sd_"),
     ):
         for combine in study.COMBINED:
             pairs = losses.pairwise_scores(law, combine)  # type: ignore[arg-type]
@@ -110,13 +112,19 @@ def evaluate(
     certificates = None
     if "orthonormal_certificates" in names:
         parts = digits.pixels[:CERTIFIED].split(_ROWS)
-        known = torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in parts])
+        features = torch.cat([model.net[:-1](rows.to(device).float() / 255) for rows in parts])
         # The first k of the largest set are equal to a fit of k certificates.
-        certificates = losses.OrthonormalCertificates.fit(known, min(study.CERTIFICATES[-1], known.shape[1]))
-    images = (rows.to(device).float() / 255 for rows in pixels.split(_ROWS))
-    scored = [_scores(model, objective, names, rows, certificates) for rows in images]
-    classes = torch.cat([location.argmax(1).cpu() for location, _ in scored])
-    return classes, {key: torch.cat([own[key].cpu() for _, own in scored]) for key in scored[0][1]}
+        largest = min(study.CERTIFICATES[-1], features.shape[1])
+        certificates = losses.OrthonormalCertificates.fit(features, largest)
+    classes: list[Tensor] = []
+    uncertainties: dict[tuple[str, str], list[Tensor]] = {}
+    for rows in pixels.split(_ROWS):
+        images = rows.to(device).float() / 255
+        location, scores = _scores(model, objective, names, images, certificates)
+        classes.append(location.argmax(1).cpu())
+        for key, values in scores.items():
+            uncertainties.setdefault(key, []).append(values.cpu())
+    return torch.cat(classes), {key: torch.cat(values) for key, values in uncertainties.items()}
 
 
 OBJECTIVES = {
@@ -141,7 +149,7 @@ def models() -> tuple[Objective, ...]:
 
 TESTED = 10_000
 """Most test digits, and test letters."""
-POINTS = (*(f"{percent / 100:.2f}" for percent in range(101)),)
+POINTS = tuple(f"{percent / 100:.2f}" for percent in range(101))
 """Coverages at which the risk is recorded."""
 
 _LAWS = 0.002  # s per scored image, one thread
@@ -174,6 +182,7 @@ def measure(
     methods: Sequence[str],
     seeds: SeedRoot,  # noqa: ARG001
 ) -> Iterator[Number]:
+    """Yield area and points of the risk-coverage curve by score and reading, and the accuracy on digits."""
     labels = images.labels
     classes, uncertainty = evaluate(model, objective, methods, images.train, images.pixels)
     wrong = (classes != labels).numpy()
@@ -189,18 +198,27 @@ def measure(
 
 
 def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    """Yield the groups of the study: trained models, times seeds; errors are those of `load`."""
     size = experiment.size(settings)
     epochs, limit = size.epochs or study.EPOCHS, size.samples
     reader = partial(load, limit)
     images = reader()
-    data = images.train.pixels, images.train.labels, images.pixels, images.labels
     for objective in models():
         name, scale = objective.name, f"{objective.noise.parameter} {objective.sigma:g}"
         noise = f", {objective.rule.spec} at {scale}" if objective.rule else ""
         how = f"{name}{noise}, adam {objective.learning_rate:g}, {epochs} epochs of batch {BATCH}"
         identity = digest(
-            *(*data, epochs, BATCH, objective.label, objective.learning_rate),
-            *(SIGMA, list(study.CERTIFICATES), CERTIFIED),
+            images.train.pixels,
+            images.train.labels,
+            images.pixels,
+            images.labels,
+            epochs,
+            BATCH,
+            objective.label,
+            objective.learning_rate,
+            SIGMA,
+            list(study.CERTIFICATES),
+            CERTIFIED,
         )
         fit = _FIT if "orthonormal_certificates" in study.SCORES[name] else 0.0
         yield from experiment.by_seed(

@@ -42,15 +42,17 @@ def risk_coverage(uncertainty: ArrayLike, wrong: ArrayLike) -> RiskCoverage:
     u, errors = np.asarray(uncertainty, dtype=np.float64), np.asarray(wrong)
     if bool(np.isnan(u).any()):
         raise ValueError("an uncertainty is not a number")
-    _, place, counts = np.unique(u, return_inverse=True, return_counts=True)
-    wrong_there = np.bincount(place[errors], minlength=len(counts))
-    accepted = np.concatenate([[0], counts]).cumsum() / len(u)
-    return RiskCoverage(accepted, np.concatenate([[0], wrong_there]).cumsum() / len(u))
+    # Inputs and errors at each distinct uncertainty, in increasing order.
+    _, rank, inputs_at = np.unique(u, return_inverse=True, return_counts=True)
+    errors_at = np.bincount(rank[errors], minlength=len(inputs_at))
+    coverage = np.concatenate([[0], inputs_at]).cumsum() / len(u)
+    risk = np.concatenate([[0], errors_at]).cumsum() / len(u)
+    return RiskCoverage(coverage, risk)
 
 
-def perfect(outside: float) -> RiskCoverage:
+def perfect(unknown: float) -> RiskCoverage:
     """Return the curve of a predictor that is correct, and most certain, on all inputs that have a class.
 
-    `outside`, in [0, 1], is the share of inputs without a correct class; half of them give an area of 12.5 %.
+    `unknown`, in [0, 1], is the share of inputs without a correct class; half of them give an area of 12.5 %.
     """
-    return RiskCoverage(np.array([0.0, 1.0 - outside, 1.0]), np.array([0.0, 0.0, outside]))
+    return RiskCoverage(np.array([0.0, 1.0 - unknown, 1.0]), np.array([0.0, 0.0, unknown]))

@@ -17,7 +17,7 @@ from ...experiments.replicates import Number, ReplicateExperiment, ReplicateGrou
 from ...experiments.versions import of_method
 from ...identity import digest
 from ...settings import Settings
-from .recipes import RECIPES, Recipe
+from .recipes import RECIPES, MoonsRecipe
 
 SCALE = 0.3
 """Scale of the noise, in the units of the points."""
@@ -42,6 +42,9 @@ class Moons(NamedTuple):
     truth: Tensor
     far: Tensor
 
+    def to(self, device: str) -> Moons:
+        return Moons._make(tensor.to(device) for tensor in self)
+
 
 def moons(seed: int) -> Moons:
     """Return scikit-learn's two interleaved half circles.
@@ -50,22 +53,22 @@ def moons(seed: int) -> Moons:
     """
     from sklearn.datasets import make_moons
 
-    (points, labels), (tested, truth) = (
-        make_moons(POINTS, noise=SPREAD, random_state=state) for state in (seed, seed + TESTED)
-    )
+    points, labels = make_moons(POINTS, noise=SPREAD, random_state=seed)
+    tested, truth = make_moons(POINTS, noise=SPREAD, random_state=seed + TESTED)
+    training_points = torch.tensor(points, dtype=torch.float32)
     axes = [torch.linspace(low, high, _SIDE) for low, high in zip(_LOW, _HIGH, strict=True)]
     grid = torch.cartesian_prod(*axes)
-    seen = torch.tensor(points, dtype=torch.float32)
+    distance = torch.cdist(grid, training_points).amin(1)
     return Moons(
-        seen,
+        training_points,
         torch.tensor(labels),
         torch.tensor(tested, dtype=torch.float32),
         torch.tensor(truth),
-        grid[torch.cdist(grid, seen).amin(1) > FAR],
+        grid[distance > FAR],
     )
 
 
-def train(recipe: Recipe, data: Moons, steps: int, seed: int) -> nn.Sequential:
+def train(recipe: MoonsRecipe, data: Moons, steps: int, seed: int) -> nn.Sequential:
     """Train a net, which maps points (B, 2) to scores (B, 2), with `steps` full-batch steps."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -86,20 +89,21 @@ def train(recipe: Recipe, data: Moons, steps: int, seed: int) -> nn.Sequential:
 
 
 @torch.no_grad()
-def uncertainty(recipe: Recipe, net: nn.Module, points: Tensor) -> Tensor:
+def uncertainty(recipe: MoonsRecipe, net: nn.Module, points: Tensor) -> Tensor:
     """Return the entropy (bits), shape (B,), of the class with the larger score under noise, by ``sdp``."""
     law: Any = sr.propagate(net, recipe.noise.law(points, SCALE), "sdp")
     return losses.entropy(losses.pairwise_scores(law)) / torch.tensor(2.0).log()
 
 
 @torch.no_grad()
-def numbers(recipe: Recipe, net: nn.Module, data: Moons) -> Mapping[str, float]:
+def numbers(recipe: MoonsRecipe, net: nn.Module, data: Moons) -> Mapping[str, float]:
     """Return the uncertainties and the accuracy of a net.
 
     ``far_over_seen`` is the probability that a far point is more uncertain than a test point (ties count
     half); ``accuracy`` is that on the test set, and ``entropy_seen`` and ``entropy_far`` are means in bits.
     """
-    seen, far = (uncertainty(recipe, net, points).double() for points in (data.tested, data.far))
+    seen = uncertainty(recipe, net, data.tested).double()
+    far = uncertainty(recipe, net, data.far).double()
     more = (far[:, None] > seen).double() + 0.5 * (far[:, None] == seen).double()
     right = net(data.tested).argmax(1) == data.truth
     return {
@@ -115,10 +119,13 @@ _FIXED = 0.2  # s, for the uncertainties
 
 
 def score(steps: int, group: ReplicateGroup, seed: int, methods: Sequence[str]) -> Iterator[Number]:
-    recipe, data = RECIPES[group.objective], Moons(*(part.to(group.device) for part in moons(seed)))
-    found = numbers(recipe, train(recipe, data, steps, seed), data)
+    """Train a net on the points of a seed and yield the numbers of `numbers` for each method."""
+    recipe = RECIPES[group.objective]
+    data = moons(seed).to(group.device)
+    net = train(recipe, data, steps, seed)
+    values = numbers(recipe, net, data)
     for method in methods:
-        for metric, value in found.items():
+        for metric, value in values.items():
             yield method, metric, value, None
 
 

@@ -12,7 +12,7 @@ WIDTH, HIDDEN = 64, 3
 
 
 @dataclass(frozen=True)
-class Recipe:
+class MoonsRecipe:
     """A net, the noise of its uncertainty, and whether training uses the law of its scores."""
 
     how: str  # description of net and noise
@@ -30,13 +30,16 @@ class Recipe:
         return Architecture(HIDDEN, self.activation, width=WIDTH, inputs=2, outputs=2)
 
 
-RECIPES: Mapping[str, Recipe] = {
-    f"{objective}{name}": Recipe(how, objective == "pairwise", activation, noise)
-    for name, activation, noise, how in (
-        ("", "gelu", CAUCHY, "GELU, Cauchy noise"),
-        ("_relu", "relu", CAUCHY, "ReLU, Cauchy noise"),
-        ("_gaussian", "gelu", GAUSSIAN, "GELU, Gaussian noise"),
-    )
-    for objective in ("softmax", "pairwise")
+RECIPES: Mapping[str, MoonsRecipe] = {
+    "softmax": MoonsRecipe("GELU, Cauchy noise", propagated=False, activation="gelu", noise=CAUCHY),
+    "pairwise": MoonsRecipe("GELU, Cauchy noise", propagated=True, activation="gelu", noise=CAUCHY),
+    "softmax_relu": MoonsRecipe("ReLU, Cauchy noise", propagated=False, activation="relu", noise=CAUCHY),
+    "pairwise_relu": MoonsRecipe("ReLU, Cauchy noise", propagated=True, activation="relu", noise=CAUCHY),
+    "softmax_gaussian": MoonsRecipe(
+        "GELU, Gaussian noise", propagated=False, activation="gelu", noise=GAUSSIAN
+    ),
+    "pairwise_gaussian": MoonsRecipe(
+        "GELU, Gaussian noise", propagated=True, activation="gelu", noise=GAUSSIAN
+    ),
 }
 """Recipes by the objective's name in records; first those of the paper's figure, as far as it states them."""

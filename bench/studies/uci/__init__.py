@@ -54,8 +54,15 @@ PAPER = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "wine", "ya
 """The paper's data sets."""
 EPOCHS = 5000
 METRICS = (
-    *("qualified", "picp", "mpiw", "nll", "validation_picp", "validation_mpiw"),
-    *("learning_rate", "weight_decay", "input_variance"),
+    "qualified",
+    "picp",
+    "mpiw",
+    "nll",
+    "validation_picp",
+    "validation_mpiw",
+    "learning_rate",
+    "weight_decay",
+    "input_variance",
 )
 
 EXPERIMENT = ReplicateExperiment(

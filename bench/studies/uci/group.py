@@ -26,10 +26,11 @@ from .stacked import (
     BATCH,
     OBJECTIVES,
     VERSION,
-    Nets,
+    Hyperparameters,
+    NetStack,
     Problem,
-    Setting,
     get_nets,
+    level_input,
 )
 
 NORMAL_95 = 1.96
@@ -63,16 +64,19 @@ def gaussian_nll(y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     residual = y - mean
     # At variance 0 the quotient of a target that is met would be 0 / 0.
     missed = torch.where(residual == 0, 0.0, residual.square() / (2 * variance))
-    each = torch.where(missed == math.inf, math.inf, (2 * math.pi * variance).log() / 2 + missed)
-    total = each.sum(-1)
-    return torch.where((each == math.inf).any(-1), math.inf, total) / each.shape[-1]
+    losses = torch.where(missed == math.inf, math.inf, (2 * math.pi * variance).log() / 2 + missed)
+    total = losses.sum(-1)
+    # A missed target decides: infinity minus infinity would be NaN.
+    return torch.where((losses == math.inf).any(-1), math.inf, total) / losses.shape[-1]
 
 
 TEST_SHARE, VALIDATION_SHARE = 0.1, 0.2
 """Share of test rows among all rows, and of validation rows among the rest."""
 WINDOW = (0.925, 0.975)
-"""Validation coverage, exclusive, that a setting needs to qualify."""
-GRID = tuple(Setting(rate, decay) for rate in (1e-2, 1e-3, 1e-4) for decay in (0.0, 1e-3, 1e-2, 1e-1, 1.0))
+"""Validation coverage, exclusive, that a setting needs to qualify (Tagasovska and Lopez-Paz 2019)."""
+GRID = tuple(
+    Hyperparameters(rate, decay) for rate in (1e-2, 1e-3, 1e-4) for decay in (0.0, 1e-3, 1e-2, 1e-1, 1.0)
+)
 DECADES = tuple(10.0**power for power in range(-8, 1))
 """Input variances of the first scan, in units of standardised features."""
 REFINEMENT = tuple(10 ** (step / 10) for step in range(-5, 6))
@@ -118,21 +122,24 @@ def splits(
     features, targets = defaultdict[str, list[Tensor]](list), defaultdict[str, list[Tensor]](list)
     ranges = []
     for seed in seeds:
-        rows = {part: torch.from_numpy(each) for part, each in rows_of(len(y), seed).items()}
-        train = rows["train"]
-        shift, scale = x[train].mean(0), x[train].std(0, correction=0)
-        scale = torch.where(scale > 0, scale, 1.0)
-        y_shift, y_scale = y[train].mean(), y[train].std(correction=0)
-        y_scale = y_scale if y_scale > 0 else torch.ones_like(y_scale)
-        for part, each in rows.items():
-            features[part].append(((x[each] - shift) / scale).to(dtype))
-            targets[part].append(((y[each] - y_shift) / y_scale).to(dtype))
+        rows_by_part = {part: torch.from_numpy(rows) for part, rows in rows_of(len(y), seed).items()}
+        train = rows_by_part["train"]
+        x_mean, x_scale = x[train].mean(0), _positive(x[train].std(0, correction=0))
+        y_mean, y_scale = y[train].mean(), _positive(y[train].std(correction=0))
+        for part, rows in rows_by_part.items():
+            features[part].append(((x[rows] - x_mean) / x_scale).to(dtype))
+            targets[part].append(((y[rows] - y_mean) / y_scale).to(dtype))
         ranges.append((y.max() - y.min()) / y_scale)
     return Splits(
-        {part: torch.stack(rows).to(device) for part, rows in features.items()},
-        {part: torch.stack(rows).to(device) for part, rows in targets.items()},
+        {part: torch.stack(by_seed).to(device) for part, by_seed in features.items()},
+        {part: torch.stack(by_seed).to(device) for part, by_seed in targets.items()},
         torch.stack(ranges).to(device),
     )
+
+
+def _positive(scale: Tensor) -> Tensor:
+    """Replace scales of zero by 1."""
+    return torch.where(scale > 0, scale, 1.0)
 
 
 class Intervals(NamedTuple):
@@ -164,10 +171,14 @@ def select(scores: Tensor) -> list[int | None]:
 
     `scores` are those of the validation rows, shape (3, S, candidates).
     """
-    fits = qualified(scores[0])
-    best = torch.where(fits, scores[1], math.inf).argmin(1)
-    found = fits.gather(1, best.unsqueeze(1)).squeeze(1).tolist()
-    return [place if fit else None for place, fit in zip(best.tolist(), found, strict=True)]
+    coverage, width, _ = scores
+    qualifies = qualified(coverage)
+    narrowest = torch.where(qualifies, width, math.inf).argmin(1)
+    any_qualifies = qualifies.any(1)
+    return [
+        candidate if exists else None
+        for candidate, exists in zip(narrowest.tolist(), any_qualifies.tolist(), strict=True)
+    ]
 
 
 def best_variance(scores: Tensor) -> Tensor:
@@ -176,10 +187,10 @@ def best_variance(scores: Tensor) -> Tensor:
     The best is the narrowest that qualifies; if none does, the one with coverage nearest to 95 %.
     """
     coverage, width, _ = scores
-    fits = qualified(coverage)
+    qualifies = qualified(coverage)
     nearest = (coverage - sum(WINDOW) / 2).abs().argmin(-1)
-    narrowest = torch.where(fits, width, math.inf).argmin(-1)
-    return torch.where(fits.any(-1), narrowest, nearest)
+    narrowest = torch.where(qualifies, width, math.inf).argmin(-1)
+    return torch.where(qualifies.any(-1), narrowest, nearest)
 
 
 PNN_FLOOR = 1e-6
@@ -194,9 +205,9 @@ Predict = Callable[[str, Tensor], Intervals]
 
 def evaluate(
     method: str,
-    stacks: Sequence[Nets],
+    stacks: Sequence[NetStack],
     splits: Splits,
-    settings: Sequence[Setting],
+    settings: Sequence[Hyperparameters],
     seeds: Sequence[int],
 ) -> dict[str | None, list[dict[str, float]]]:
     """Select on the validation rows and score on the test rows, for each seed.
@@ -207,133 +218,189 @@ def evaluate(
     method without one). They are the number of settings with a qualified candidate and, if there is one,
     those of the selected candidate.
     """
-    how = METHODS[method]
-    predict = _predictor(how, stacks, splits, len(settings), seeds)
-    everywhere = splits.ranges.new_ones(len(seeds), len(settings))
+    definition = METHODS[method]
+    predict = _predictor(definition, stacks, splits, len(settings), seeds)
+    scores = partial(_scores, predict, splits)
+    numbers = partial(_numbers_of_best, scores, settings, definition.propagates)
 
-    def scored(part: str, variances: Tensor) -> Tensor:
-        """Return scores, shape (3, S, settings, V), at input variances of shape (S, settings, V)."""
-        y, ranges = splits.targets[part].unsqueeze(1), splits.ranges.unsqueeze(1)
-        scores = []
-        for variance in variances.unbind(-1):
-            low, high, mean, own = predict(part, variance)
-            width = mpiw(low, high) / ranges
-            scores.append(torch.stack([picp(y, low, high), width, gaussian_nll(y, mean, own)]))
-        return torch.stack(scores, -1)
+    def for_all(variances: Tensor) -> Tensor:
+        """Return the same input variances, shape (V,), for all seeds and settings: (S, settings, V)."""
+        return variances.expand(len(seeds), len(settings), -1)
 
-    def selected(variances: Tensor, validation: Tensor) -> list[dict[str, float]]:
-        """Return the numbers of each seed's best combination of a setting and an input variance."""
-        count = variances.shape[-1]
-        places = select(validation.flatten(2))
-        qualifying = qualified(validation[0]).any(-1).sum(1).tolist()
-        # The selected variance for all settings of a seed, from which one is then chosen.
-        chosen = [
-            math.nan if place is None else float(variances[seed].flatten()[place])
-            for seed, place in enumerate(places)
-        ]
-        test = scored("test", (everywhere.new_tensor(chosen).unsqueeze(1) * everywhere).unsqueeze(2))
-        found = [{"qualified": float(able)} for able in qualifying]
-        for seed, (place, numbers) in enumerate(zip(places, found, strict=True)):
-            if place is not None:
-                setting, variance = divmod(place, count)
-                numbers |= zip(SCORES, test[:, seed, setting, 0].tolist(), strict=True)
-                coverage, width, _ = validation[:, seed, setting, variance].tolist()
-                numbers |= {"validation_picp": coverage, "validation_mpiw": width}
-                numbers |= settings[setting]._asdict()
-                if how.propagates:
-                    numbers["input_variance"] = chosen[seed]
-        return found
+    if not definition.propagates:
+        unused = for_all(splits.ranges.new_ones(1))
+        return {None: numbers(unused, scores("validation", unused))}
 
-    if not how.propagates:
-        variances = everywhere.unsqueeze(2)
-        return {None: selected(variances, scored("validation", variances))}
-    decades = everywhere.new_tensor(DECADES) * everywhere.unsqueeze(2)
-    first = scored("validation", decades)
-    factors = everywhere.new_tensor(REFINEMENT)
-    # The first scan includes a factor of 1.
-    refined = decades.take_along_dim(best_variance(first).unsqueeze(2), 2) * factors[factors != 1]
-    validation = torch.cat([first, scored("validation", refined)], -1)
-    found: dict[str | None, list[dict[str, float]]]
-    found = {None: selected(torch.cat([decades, refined], 2), validation)}
-    # The best of a set is that of the first seed over all settings.
-    best = int(best_variance(first[:, 0].flatten(1))) % len(DECADES)
-    shared = DECADES[best] * factors * everywhere.unsqueeze(2)
-    validation = scored("validation", shared)
-    found["set_scan"] = selected(shared, validation)
-    best = int(best_variance(validation[:, 0].flatten(1))) % len(factors)
-    found["set_variance"] = selected(shared[..., [best]], validation[..., [best]])
-    return found
+    decades = for_all(splits.ranges.new_tensor(DECADES))
+    factors = splits.ranges.new_tensor(REFINEMENT)
+    decade_scores = scores("validation", decades)
+
+    # A scan for each seed and setting: all decades, and the refinement of the best one. The decades include
+    # the factor of 1.
+    best_decades = decades.take_along_dim(best_variance(decade_scores).unsqueeze(2), 2)
+    refined = best_decades * factors[factors != 1]
+    full_scan = torch.cat([decades, refined], 2)
+    full_scores = torch.cat([decade_scores, scores("validation", refined)], -1)
+
+    # One scan for the set: around the best decade of the first seed over all its settings.
+    best_decade = _best_of_first_seed(decade_scores)
+    set_scan = for_all(DECADES[best_decade] * factors)
+    set_scores = scores("validation", set_scan)
+
+    # One variance for the set: the best of this scan, again of the first seed.
+    best_factor = _best_of_first_seed(set_scores)
+    return {
+        None: numbers(full_scan, full_scores),
+        "set_scan": numbers(set_scan, set_scores),
+        "set_variance": numbers(set_scan[..., [best_factor]], set_scores[..., [best_factor]]),
+    }
+
+
+def _scores(predict: Predict, splits: Splits, part: str, variances: Tensor) -> Tensor:
+    """Return scores, shape (3, S, settings, V), at input variances of shape (S, settings, V)."""
+    y, ranges = splits.targets[part].unsqueeze(1), splits.ranges.unsqueeze(1)
+    by_variance = []
+    for input_variance in variances.unbind(-1):
+        low, high, mean, variance = predict(part, input_variance)
+        coverage = picp(y, low, high)
+        width = mpiw(low, high) / ranges
+        by_variance.append(torch.stack([coverage, width, gaussian_nll(y, mean, variance)]))
+    return torch.stack(by_variance, -1)
+
+
+def _best_of_first_seed(scores: Tensor) -> int:
+    """Return the index of the input variance that is best over all settings of the first seed."""
+    count = scores.shape[-1]
+    return int(best_variance(scores[:, 0].flatten(1))) % count
+
+
+def _numbers_of_best(
+    scores: Callable[[str, Tensor], Tensor],
+    settings: Sequence[Hyperparameters],
+    is_scan: bool,
+    variances: Tensor,
+    validation: Tensor,
+) -> list[dict[str, float]]:
+    """Return the numbers of each seed's best candidate.
+
+    A candidate is a setting with an input variance; `variances` have the shape (S, settings, V), and their
+    scores on the validation rows the shape (3, S, settings, V). `is_scan`: whether a variance is selected.
+    """
+    seeds, _, count = variances.shape
+    best = select(validation.flatten(2))
+    input_variances = [
+        math.nan if candidate is None else float(variances[seed].flatten()[candidate])
+        for seed, candidate in enumerate(best)
+    ]
+    # All settings of a seed are evaluated at its best variance; the best setting is then chosen from them.
+    test_variances = variances.new_tensor(input_variances).reshape(seeds, 1, 1)
+    test = scores("test", test_variances.expand(-1, len(settings), 1))
+
+    qualifying = qualified(validation[0]).any(-1).sum(1).tolist()
+    numbers = []
+    for seed, candidate in enumerate(best):
+        of_seed: dict[str, float] = {"qualified": float(qualifying[seed])}
+        if candidate is not None:
+            setting, variance = divmod(candidate, count)
+            of_seed |= zip(SCORES, test[:, seed, setting, 0].tolist(), strict=True)
+            coverage, width, _ = validation[:, seed, setting, variance].tolist()
+            of_seed |= {"validation_picp": coverage, "validation_mpiw": width}
+            of_seed |= settings[setting]._asdict()
+            if is_scan:
+                of_seed["input_variance"] = input_variances[seed]
+        numbers.append(of_seed)
+    return numbers
 
 
 def _predictor(
-    how: Method, stacks: Sequence[Nets], splits: Splits, settings: int, seeds: Sequence[int]
+    method: Method, stacks: Sequence[NetStack], splits: Splits, settings: int, seeds: Sequence[int]
 ) -> Predict:
-    if how.samples:
-        return partial(_sampled, stacks[0], splits, settings, seeds, how.samples)
+    if method.samples:
+        return partial(_sampled, stacks[0], splits, settings, seeds, method.samples)
+    # Inputs of all nets, shape (S * settings, n, rows), which are ordered by seed, then by setting.
     inputs = {
-        part: x.mT.repeat_interleave(settings, 0) for part, x in splits.features.items() if part != "train"
+        part: splits.features[part].mT.repeat_interleave(settings, 0) for part in ("validation", "test")
     }
 
-    def by_seed(of_nets: Tensor) -> Tensor:
-        return of_nets.unflatten(0, (len(seeds), settings))
+    def by_seed(values: Tensor) -> Tensor:
+        """Reshape values of all nets, shape (S * settings, rows), to (S, settings, rows)."""
+        return values.unflatten(0, (len(seeds), settings))
 
-    if OBJECTIVES[how.objective].levels:
+    if OBJECTIVES[method.objective].levels:
 
         def quantiles(part: str, _: Tensor) -> Intervals:
-            x = inputs[part]
-            columns = (torch.full_like(x[:, :1], 12 * (level - 0.5)) for level in LEVELS)
-            outputs = (stacks[0](torch.cat([x, column], 1))[:, 0].double() for column in columns)
-            low, high = map(by_seed, outputs)
+            low = by_seed(_quantile(stacks[0], inputs[part], LEVELS[0]))
+            high = by_seed(_quantile(stacks[0], inputs[part], LEVELS[1]))
             # Gaussians with these central intervals give quantile regression a likelihood. The paper prints
             # one without stating its definition.
-            return Intervals(low, high, (low + high) / 2, ((high - low) / (2 * NORMAL_95)).square())
+            deviation = (high - low) / (2 * NORMAL_95)
+            return Intervals(low, high, (low + high) / 2, deviation.square())
 
         return quantiles
-    known = {part: [by_seed(each) for each in _moments(how, stacks, x)] for part, x in inputs.items()}
+    # They do not depend on the input variance, so they are computed once for all.
+    moments = {part: _moments(method, stacks, x) for part, x in inputs.items()}
 
-    def gaussians(part: str, variance: Tensor) -> Intervals:
-        mean, gain, own = known[part]
-        return Intervals.of_gaussians(mean, own + variance.unsqueeze(2) * gain if how.propagates else own)
+    def gaussians(part: str, input_variance: Tensor) -> Intervals:
+        mean, gain, variance = map(by_seed, moments[part])
+        if method.propagates:
+            variance = variance + input_variance.unsqueeze(2) * gain
+        return Intervals.of_gaussians(mean, variance)
 
     return gaussians
 
 
-def _moments(how: Method, stacks: Sequence[Nets], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _quantile(nets: NetStack, x: Tensor, level: float) -> Tensor:
+    """Return quantiles, shape (N, rows), float64, of nets with the level as an additional input."""
+    column = torch.full_like(x[:, :1], level_input(level))
+    return nets(torch.cat([x, column], 1))[:, 0].double()
+
+
+def _moments(method: Method, stacks: Sequence[NetStack], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs, squared norm of the Jacobian, and predicted variance: each (N, rows), float64.
 
     For an ensemble, mean and variance are those of the mixture of its members' laws (Lakshminarayanan et al.,
     "Simple and scalable predictive uncertainty estimation using deep ensembles", NeurIPS 2017).
     """
-    both = [nets.with_gain(x) for nets in stacks]
-    outputs, gains = (torch.stack(part).double() for part in zip(*both, strict=True))
+    outputs_of_members, gains_of_members = [], []
+    for nets in stacks:
+        member_outputs, member_gain = nets.with_gain(x)
+        outputs_of_members.append(member_outputs)
+        gains_of_members.append(member_gain)
+    outputs = torch.stack(outputs_of_members).double()
+    gains = torch.stack(gains_of_members).double()
     means = outputs[:, :, 0]
-    own = F.softplus(outputs[:, :, 1]) + PNN_FLOOR if how.own_variance else torch.zeros_like(means)
-    return means.mean(0), gains.mean(0), own.mean(0) + means.var(0, correction=0)
+    variances = torch.zeros_like(means)
+    if method.own_variance:
+        variances = F.softplus(outputs[:, :, 1]) + PNN_FLOOR
+    return means.mean(0), gains.mean(0), variances.mean(0) + means.var(0, correction=0)
 
 
 def _sampled(
-    nets: Nets,
+    nets: NetStack,
     splits: Splits,
     settings: int,
     seeds: Sequence[int],
     samples: int,
     part: str,
-    variance: Tensor,
+    input_variance: Tensor,
 ) -> Intervals:
     """Return Gaussians with the moments (divisor k - 1) of outputs at k noisy copies of each input."""
+    rows_at_once = max(1, _COLUMNS // samples)
     means, variances = [], []
-    for place, seed in enumerate(seeds):
-        x, own = splits.features[part][place], nets[place * settings : (place + 1) * settings]
+    for index, seed in enumerate(seeds):
+        x = splits.features[part][index]
+        nets_of_seed = nets[index * settings : (index + 1) * settings]
         generator = np.random.default_rng([seed, *part.encode()])
         noise = torch.from_numpy(generator.standard_normal((samples, *x.shape))).to(x).transpose(0, 1)
-        deviation = variance[place].sqrt().to(x).view(-1, 1, 1, 1)
-        out = [
-            own((rows.unsqueeze(1) + deviation * drawn).flatten(1, 2).mT)[:, 0].unflatten(1, (-1, samples))
-            for rows, drawn in zip(*(t.split(max(1, _COLUMNS // samples)) for t in (x, noise)), strict=True)
-        ]
-        joined = torch.cat(out, 1).double()  # shape (settings, rows, k)
-        means.append(joined.mean(2))
-        variances.append(joined.var(2))
+        deviation = input_variance[index].sqrt().to(x).view(-1, 1, 1, 1)
+        parts = []
+        for rows, row_noise in zip(x.split(rows_at_once), noise.split(rows_at_once), strict=True):
+            noisy = rows.unsqueeze(1) + deviation * row_noise  # shape (settings, rows, k, n)
+            outputs = nets_of_seed(noisy.flatten(1, 2).mT)[:, 0]
+            parts.append(outputs.unflatten(1, (-1, samples)))
+        outputs = torch.cat(parts, 1).double()  # shape (settings, rows, k)
+        means.append(outputs.mean(2))
+        variances.append(outputs.var(2))
     return Intervals.of_gaussians(torch.stack(means), torch.stack(variances))
 
 
@@ -349,22 +416,24 @@ def members_of(methods: Sequence[str]) -> int:
 def score(epochs: int, group: ReplicateGroup, methods: Sequence[str]) -> Iterator[tuple[int, list[Number]]]:
     """Train all seeds and settings of a data set together, and score each method."""
     parts = splits(dataset(group.dataset, TabularRegression).load(), group.seeds, device=group.device)
-    problems = (
-        Problem(parts.features["train"], parts.targets["train"], group.seeds, member)
-        for member in range(members_of(methods))
-    )
-    stacks = [
-        get_nets(group.dataset, problem, OBJECTIVES[group.objective], GRID, epochs) for problem in problems
-    ]
+    objective = OBJECTIVES[group.objective]
+    stacks = []
+    for member in range(members_of(methods)):
+        problem = Problem(parts.features["train"], parts.targets["train"], group.seeds, member)
+        stacks.append(get_nets(group.dataset, problem, objective, GRID, epochs))
     for method in methods:
         with torch.no_grad():
-            found = evaluate(method, stacks[: METHODS[method].members], parts, GRID, group.seeds)
-        for reading, selected in found.items():
-            for seed, numbers in zip(group.seeds, selected, strict=True):
+            numbers_by_reading = evaluate(method, stacks[: METHODS[method].members], parts, GRID, group.seeds)
+        for reading, numbers_by_seed in numbers_by_reading.items():
+            for seed, numbers in zip(group.seeds, numbers_by_seed, strict=True):
                 yield seed, [(method, metric, value, reading) for metric, value in numbers.items()]
 
 
 def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
+    """Yield a group for each data set and training objective, with all its seeds.
+
+    A UserError is raised for a set that `splits` rejects, before any net is trained.
+    """
     size = experiment.size(settings)
     seeds, epochs = tuple(range(size.nets or 0)), size.epochs or EPOCHS
     for name in size.datasets or ():

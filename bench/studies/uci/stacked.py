@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ _FIRST_VARIANCE = 1e-2  # initial input variance, if it is trained
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8  # Adam's defaults
 
 
-class Setting(NamedTuple):
+class Hyperparameters(NamedTuple):
     """Grid parameters: learning rate and weight decay (an L2 penalty, as in torch.optim.Adam)."""
 
     learning_rate: float
@@ -58,7 +58,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Nets:
+class NetStack:
     """A stack of nets, seed by seed, each seed with all settings."""
 
     weight: Tensor  # shape (N, hidden, n)
@@ -69,30 +69,31 @@ class Nets:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
+        """The parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __len__(self) -> int:
         return len(self.weight)
 
-    def __getitem__(self, part: slice) -> Nets:
-        return Nets(**{name: tensor[part] for name, tensor in self.tensors.items()})
+    def __getitem__(self, part: slice) -> NetStack:
+        return NetStack(**{name: tensor[part] for name, tensor in self.tensors.items()})
 
     @classmethod
-    def initial(cls, problem: Problem, objective: Objective, settings: int) -> Nets:
+    def initial(cls, problem: Problem, objective: IntervalObjective, settings: int) -> NetStack:
         """Return initial weights as drawn by torch.nn.Linear, by seed, equal for all settings."""
         inputs = problem.features.shape[2] + objective.levels
-        drawn: list[tuple[Tensor, ...]] = []
+        by_seed = []
         for seed in problem.seeds:
             generator = problem.generator(seed, "weights", 0)
-            layers = []
-            for size, fan_in in ((HIDDEN, inputs), (objective.outputs, HIDDEN)):
-                unit = torch.rand(size, fan_in + 1, generator=generator, dtype=torch.float64)
-                layer = (2 * unit - 1) / math.sqrt(fan_in)
-                layers += [layer[:, :-1], layer[:, -1:]]
-            trained = layer.new_full((1, int(objective.propagated)), math.log(_FIRST_VARIANCE))
-            drawn.append((*layers, trained))
-        stacked = (torch.stack(each).repeat_interleave(settings, 0) for each in zip(*drawn, strict=True))
-        return cls(*(each.to(problem.features).contiguous() for each in stacked))
+            weight, bias = _linear(inputs, HIDDEN, generator)
+            second, offset = _linear(HIDDEN, objective.outputs, generator)
+            log_variance = weight.new_full((1, int(objective.propagated)), math.log(_FIRST_VARIANCE))
+            by_seed.append(cls(weight, bias, second, offset, log_variance))
+        stacks = {}
+        for field in fields(cls):
+            stack = torch.stack([getattr(net, field.name) for net in by_seed])
+            stacks[field.name] = stack.repeat_interleave(settings, 0).to(problem.features).contiguous()
+        return cls(**stacks)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return outputs, shape (N, o, B), at inputs of shape (N, n, B)."""
@@ -112,7 +113,14 @@ class Nets:
         return torch.baddbmm(self.offset, self.second, hidden), slopes.square().sum(1)
 
 
-Loss = Callable[[Nets, Tensor, Tensor, Tensor], Tensor]
+def _linear(inputs: int, outputs: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return a weight and a bias as torch.nn.Linear draws them: uniform in +-1 / sqrt(inputs)."""
+    unit = torch.rand(outputs, inputs + 1, generator=generator, dtype=torch.float64)
+    layer = (2 * unit - 1) / math.sqrt(inputs)
+    return layer[:, :-1], layer[:, -1:]
+
+
+Loss = Callable[[NetStack, Tensor, Tensor, Tensor], Tensor]
 """Loss of each row, shape (N, 1, B), given inputs (N, n, B), targets and quantile levels (N, 1, B).
 
 Without levels, their shape is (N, 0, B).
@@ -120,7 +128,7 @@ Without levels, their shape is (N, 0, B).
 
 
 @dataclass(frozen=True)
-class Objective:
+class IntervalObjective:
     """A loss; training minimises its mean over a minibatch."""
 
     name: str
@@ -132,12 +140,20 @@ class Objective:
     propagated: bool = False  # whether an input variance is trained
 
 
-def _gaussian(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
+T = TypeVar("T", float, Tensor)
+
+
+def level_input(level: T) -> T:
+    """Return a net's input for a quantile level in (0, 1), as in the code of Tagasovska and Lopez-Paz."""
+    return 12 * (level - 0.5)
+
+
+def _gaussian(nets: NetStack, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
     out = nets(x)
     return _likelihood(out[:, :1] - y, F.softplus(out[:, 1:]) + VARIANCE_FLOOR)
 
 
-def _propagated(nets: Nets, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
+def _propagated(nets: NetStack, x: Tensor, y: Tensor, _: Tensor) -> Tensor:
     """Likelihood with the variance of SDP: exp(s) times the squared norm of the Jacobian; s is trained."""
     out, gain = nets.with_gain(x)
     return _likelihood(out - y, nets.log_variance.exp() * gain.unsqueeze(1) + VARIANCE_FLOOR)
@@ -147,35 +163,39 @@ def _likelihood(residual: Tensor, variance: Tensor) -> Tensor:
     return variance.log() / 2 + residual.square() / (2 * variance)
 
 
-def _pinball(nets: Nets, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
+def _pinball(nets: NetStack, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
     error = y - nets(x)
     return torch.maximum(levels * error, (levels - 1) * error)
 
 
-def _two_pinballs(nets: Nets, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
+def _two_pinballs(nets: NetStack, x: Tensor, y: Tensor, levels: Tensor) -> Tensor:
     # The sum of two means, each over the minibatch; the weight of a weight decay depends on this scaling.
     return len(LEVELS) * _pinball(nets, x, y, levels)
 
 
-SQUARED_ERROR = Objective("squared_error", lambda nets, x, y, _: (nets(x) - y).square())
-GAUSSIAN = Objective("pnn", _gaussian, outputs=2)
-QUANTILES = Objective("sqr", _pinball, levels=True)
-TWO_QUANTILES = Objective("sqr_ends", _two_pinballs, levels=True, fixed=LEVELS)
-PROPAGATED = Objective("sdp_nll", _propagated, propagated=True)
-OBJECTIVES = {each.name: each for each in (SQUARED_ERROR, GAUSSIAN, QUANTILES, TWO_QUANTILES, PROPAGATED)}
+SQUARED_ERROR = IntervalObjective("squared_error", lambda nets, x, y, _: (nets(x) - y).square())
+GAUSSIAN = IntervalObjective("pnn", _gaussian, outputs=2)
+QUANTILES = IntervalObjective("sqr", _pinball, levels=True)
+TWO_QUANTILES = IntervalObjective("sqr_ends", _two_pinballs, levels=True, fixed=LEVELS)
+PROPAGATED = IntervalObjective("sdp_nll", _propagated, propagated=True)
+OBJECTIVES = {
+    objective.name: objective for objective in (SQUARED_ERROR, GAUSSIAN, QUANTILES, TWO_QUANTILES, PROPAGATED)
+}
 
 
-class Trainer:
+class StackTrainer:
     """Training of a stack in minibatches; its state can be saved and restored."""
 
-    def __init__(self, problem: Problem, objective: Objective, settings: Sequence[Setting]) -> None:
+    def __init__(
+        self, problem: Problem, objective: IntervalObjective, settings: Sequence[Hyperparameters]
+    ) -> None:
         self.problem, self.objective, self._copies = problem, objective, len(settings)
-        self.nets = Nets.initial(problem, objective, len(settings))
-        self._momentum, self._square = (
-            {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()} for _ in range(2)
-        )
-        rows = problem.features.new_tensor(settings)
-        self._rate, self._decay = rows.repeat(len(problem.seeds), 1).T.unsqueeze(2).unsqueeze(3)
+        self.nets = NetStack.initial(problem, objective, len(settings))
+        self._momentum = {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()}
+        self._square = {name: torch.zeros_like(tensor) for name, tensor in self.nets.tensors.items()}
+        # Learning rate and weight decay of each net, shape (N, 1, 1).
+        by_net = problem.features.new_tensor(settings).repeat(len(problem.seeds), 1)
+        self._rate, self._decay = by_net.T.unsqueeze(2).unsqueeze(3)
         self.steps = self.epochs = 0
 
     def run(self, epochs: int) -> Iterator[int]:
@@ -186,27 +206,37 @@ class Trainer:
             yield self.epochs
 
     def to_bytes(self) -> bytes:
+        """Return a safetensors file of weights, state of the optimiser, and counts, for `restore`."""
         return storage.to_file(self._state(), {})
 
     def _state(self) -> dict[str, Tensor]:
-        kept = {"nets": self.nets.tensors, "momentum": self._momentum, "square": self._square}
-        state = {f"{key}.{name}": t for key, tensors in kept.items() for name, t in tensors.items()}
-        return state | {"counts": torch.tensor([self.steps, self.epochs])}
+        state = {}
+        for name, weights in self.nets.tensors.items():
+            state[f"nets.{name}"] = weights
+            state[f"momentum.{name}"] = self._momentum[name]
+            state[f"square.{name}"] = self._square[name]
+        state["counts"] = torch.tensor([self.steps, self.epochs])
+        return state
 
     def restore(self, content: bytes) -> None:
         """Restore the state from `to_bytes`; a ValueError for another stack's."""
-        own, (state, _) = self._state(), storage.from_file(content)
-        if {k: t.shape for k, t in own.items()} != {k: t.shape for k, t in state.items()}:
+        current = self._state()
+        stored, _ = storage.from_file(content)
+        shapes = {name: tensor.shape for name, tensor in current.items()}
+        if {name: tensor.shape for name, tensor in stored.items()} != shapes:
             raise ValueError("the checkpoint is of another stack of nets")
-        for key, tensor in own.items():
-            tensor.copy_(state[key])
-        self.steps, self.epochs = state["counts"].tolist()
+        for name, tensor in current.items():
+            tensor.copy_(stored[name])
+        self.steps, self.epochs = stored["counts"].tolist()
 
     def _epoch(self) -> None:
         x, y, levels = self._shuffled()
         for start in range(0, x.shape[2], BATCH):
-            batch = self._at_levels(*(part[:, :, start : start + BATCH] for part in (x, y, levels)))
-            self._step(*(part.repeat_interleave(self._copies, 0) for part in batch))
+            rows = slice(start, start + BATCH)
+            batch = self._at_levels(x[:, :, rows], y[:, :, rows], levels[:, :, rows])
+            # A seed's nets, one for each setting, all get its minibatch.
+            batch_x, batch_y, batch_levels = [part.repeat_interleave(self._copies, 0) for part in batch]
+            self._step(batch_x, batch_y, batch_levels)
         self.epochs += 1
 
     def _shuffled(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -228,8 +258,9 @@ class Trainer:
         """Add quantile levels as an input of a minibatch, which is repeated at each fixed level."""
         if fixed := self.objective.fixed:
             levels = torch.cat([torch.full_like(y, level) for level in fixed], 2)
-            x, y = (part.repeat(1, 1, len(fixed)) for part in (x, y))
-        return torch.cat([x, 12 * (levels - 0.5)], 1), y, levels
+            x = x.repeat(1, 1, len(fixed))
+            y = y.repeat(1, 1, len(fixed))
+        return torch.cat([x, level_input(levels)], 1), y, levels
 
     def _step(self, x: Tensor, y: Tensor, levels: Tensor) -> None:
         self.steps += 1
@@ -238,14 +269,17 @@ class Trainer:
             part = slice(start, start + size)
             leaves = {name: t[part].detach().requires_grad_() for name, t in self.nets.tensors.items()}
             # The sum of the nets' mean losses, so that gradients do not mix.
-            loss = self.objective.loss(Nets(**leaves), x[part], y[part], levels[part]).mean(2).sum()
+            loss = self.objective.loss(NetStack(**leaves), x[part], y[part], levels[part]).mean(2).sum()
             gradients = torch.autograd.grad(loss, [*leaves.values()], materialize_grads=True)
             with torch.no_grad():
                 for name, gradient in zip(leaves, gradients, strict=True):
                     self._adam(name, part, gradient)
 
     def _adam(self, name: str, part: slice, gradient: Tensor) -> None:
-        """Update a tensor of some nets as torch.optim.Adam, which has no learning rates per net."""
+        """Update a tensor of some nets as torch.optim.Adam, which has no learning rates per net.
+
+        Source: Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015, algorithm 1.
+        """
         fast, slow = _BETAS
         values = self.nets.tensors[name][part]
         momentum, square = self._momentum[name][part], self._square[name][part]
@@ -262,8 +296,12 @@ VERSION = 1
 
 
 def get_nets(
-    name: str, problem: Problem, objective: Objective, settings: Sequence[Setting], epochs: int
-) -> Nets:
+    name: str,
+    problem: Problem,
+    objective: IntervalObjective,
+    settings: Sequence[Hyperparameters],
+    epochs: int,
+) -> NetStack:
     """Return the nets of an objective for all seeds and settings, from the cache or newly trained.
 
     An interrupted training resumes from its last checkpoint and gives the same weights. `name` is that of
@@ -271,7 +309,7 @@ def get_nets(
     raised if the training of every net diverges or the cache cannot be written.
     """
 
-    def steps(trainer: Trainer) -> Iterator[bool]:
+    def steps(trainer: StackTrainer) -> Iterator[bool]:
         for _ in trainer.run(epochs):
             yield False
         # Nets that diverged have no coverage, so they are never selected.
@@ -282,4 +320,4 @@ def get_nets(
     data = problem.features, problem.targets, list(problem.seeds)
     identity = digest(*data, objective.name, list(settings), epochs, problem.member, VERSION)
     path = storage.cache_folder() / f"intervals-{name}-{objective.name}-{identity[:12]}.safetensors"
-    return trained(path, lambda: Trainer(problem, objective, settings), steps).nets
+    return trained(path, lambda: StackTrainer(problem, objective, settings), steps).nets

@@ -85,17 +85,17 @@ def server(tmp_path):
     """A server on this machine: (folder that it serves, its address, paths that were asked for)."""
     folder = tmp_path / "served"
     folder.mkdir()
-    asked = []
+    requests = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *args):
-            asked.append(self.path)
+            requests.append(self.path)
 
     handler = functools.partial(Handler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
-        yield folder, f"http://127.0.0.1:{running.server_port}/", asked
+        yield folder, f"http://127.0.0.1:{running.server_port}/", requests
         running.shutdown()
         thread.join()
 
@@ -253,13 +253,13 @@ def test_a_damaged_local_file_is_refused(local, cifar, kind):
 
 
 def test_download_once(cache, cifar, server, capsys):
-    folder, address, asked = server
+    folder, address, requests = server
     put(folder, "cifar.tar.gz", ARCHIVE)
     cifar = served(cifar, address)
     first = cifar.load()
     assert first.parts == tuple(BATCHES)
     assert torch.equal(cifar.load().kept, first.kept)
-    assert asked == ["/cifar.tar.gz"]
+    assert requests == ["/cifar.tar.gz"]
     assert (cache / "cifar10/cifar-10-python.tar.gz").read_bytes() == ARCHIVE
     output = capsys.readouterr()
     assert output.out == ""
@@ -350,3 +350,61 @@ def test_data_sets_are_found_by_name_and_kind():
     assert names(ImageClassification) == ("cifar10", "emnist-letters", "mnist")
     with pytest.raises(UserError, match="data set 'iris' not found; choose from boston"):
         dataset("iris", TabularRegression)
+
+
+def test_batches_of_images_are_between_zero_and_one(local, cifar):
+    put(local, "cifar10/data_batch_1", BATCHES["data_batch_1"])
+    images = cifar.load().batch([1, 0, 1])
+    assert images.shape == (3, 3, 32, 32)
+    assert images.dtype == torch.float32
+    assert images[0, 1, 1, 1] == np.float32(200) / np.float32(255)
+    assert 0 <= images.min() <= images.max() <= 1
+
+
+def test_more_images_than_labels_are_refused(local):
+    letters = put_arrays(local, EMNIST_LETTERS, "test", (DRAWN[:3], LETTERS[:3]))
+    (local / letters.splits["test"][0].files[0].path).unlink()
+    put(local, "emnist/emnist-letters-test-images-some-idx3-ubyte.gz", idx(DRAWN))
+    with pytest.raises(RunFailedError, match="its labels do not belong together"):
+        letters.load("test")
+
+
+def test_one_file_of_a_pair_is_not_enough(local):
+    half = put_arrays(local, MNIST, "test", (DRAWN, LETTERS))
+    (local / half.splits["test"][0].files[1].path).unlink()
+    with pytest.raises(DataMissingError, match=r"mnist/t10k-labels-idx1-ubyte.gz"):
+        half.load("test")
+
+
+def test_a_file_of_the_archive_that_is_not_the_published_one_is_refused(local, cifar):
+    put(local, "cifar10/cifar-10-python.tar.gz", ARCHIVE)
+    cifar = with_files(cifar, "train", lambda file: replace(file, known_hash="0" * 64))
+    with pytest.raises(RunFailedError, match=r"data_batch_1 is not the published file"):
+        cifar.load()
+
+
+def test_the_variable_must_name_a_folder(monkeypatch):
+    monkeypatch.setenv(download.VARIABLE, "/nowhere/at/all")
+    with pytest.raises(DataMissingError, match="SDP_BENCH_DATA names /nowhere/at/all, which is not"):
+        MNIST.load()
+
+
+def test_a_set_without_an_address_needs_a_folder(cache):
+    yacht = replace(YACHT, file=replace(YACHT.file, url=""))
+    with pytest.raises(DataMissingError, match="SDP_BENCH_DATA"):
+        yacht.load()
+
+
+def test_files_without_an_archive_are_downloaded(cache, server):
+    folder, address, _ = server
+    mnist = put_arrays(folder, MNIST, "test", (DRAWN, LETTERS))
+    mnist = with_files(mnist, "test", lambda file: replace(file, url=address + file.path))
+    assert mnist.load("test").labels.tolist() == LETTERS.tolist()
+
+
+def test_a_damaged_download_is_replaced(cache, cifar, server):
+    folder, address, asked = server
+    put(folder, "cifar.tar.gz", ARCHIVE)
+    put(cache, "cifar10/cifar-10-python.tar.gz", ARCHIVE[:-5])
+    assert len(served(cifar, address).load()) == 10
+    assert asked == ["/cifar.tar.gz"]

@@ -36,8 +36,8 @@ def frame(tmp_path_factory):
     return run_all(path, make_plan(SETTINGS, ("iris-cauchy",)), settings=SETTINGS)
 
 
-def oracle_of(group, settings=SETTINGS, place=0):
-    law, key = group.law[place], group.keys[place]
+def oracle_of(group, settings=SETTINGS, index=0):
+    law, key = group.law[index], group.keys[index]
     return Oracle(group.net.build(), law, key, settings.sampling)
 
 
@@ -75,12 +75,12 @@ def test_joint_samples_of_sdp_are_those_of_the_linearised_net(plan):
     # Each output alone follows the rule's own law: distances of two samples from one law.
     for j in range(3):
         pair = [np.sort(values[:, j].numpy()) for values in (sdp.samples, sdp.outputs)]
-        places = (LEVELS * (len(pair[0]) - 1)).astype(int)
+        positions = (LEVELS * (len(pair[0]) - 1)).astype(int)
         q = np.tan(math.pi * (LEVELS - 0.5))
         scale = float(sdp.law.scale[0, j])
         error = np.sqrt(LEVELS * (1 - LEVELS) / len(pair[0])) * math.pi * (1 + q**2) * scale
         for ordered in pair:
-            assert (np.abs(ordered[places] - float(location[0, j]) - q * scale) < 4.5 * error).all()
+            assert (np.abs(ordered[positions] - float(location[0, j]) - q * scale) < 4.5 * error).all()
 
 
 def test_output_metrics_judge_the_scale_that_the_rule_gives(plan, monkeypatch):
@@ -92,8 +92,8 @@ def test_output_metrics_judge_the_scale_that_the_rule_gives(plan, monkeypatch):
         sdp_ref.rule("sdp"), dataclasses.replace(right.law, scale=2 * right.law.scale), oracle
     )
     measure = metric("iqr_ratio").measure
-    for (_, one), (_, two) in zip(measure(oracle, right), measure(oracle, wrong), strict=True):
-        assert two.value == pytest.approx(2 * one.value, rel=1e-9)
+    for (_, of_right), (_, of_wrong) in zip(measure(oracle, right), measure(oracle, wrong), strict=True):
+        assert of_wrong.value == pytest.approx(2 * of_right.value, rel=1e-9)
     assert torch.equal(right.samples, wrong.samples)
 
 
@@ -130,8 +130,8 @@ def test_cauchy_noise_goes_with_every_sampler(sampler):
     settings = SETTINGS.but(sampler=sampler, sigmas=(1e-5,))
     plan = make_plan(settings, ("iris-cauchy",))
     (group,) = plan.groups.values()
-    found = run.run_group(group, plan.rows)
-    assert FAILED not in set(found["status"])
-    joint = found[found["metric_spec"].str.startswith("tv_joint")]
+    rows = run.run_group(group, plan.rows)
+    assert FAILED not in set(rows["status"])
+    joint = rows[rows["metric_spec"].str.startswith("tv_joint")]
     values = joint.groupby("rule")["value"].last()
     assert values["sdp"] < 0.5 * values["marginal_sdp"]

@@ -46,7 +46,7 @@ def test_a_group_holds_ten_images_and_keeps_the_samples_of_its_experiment(plan, 
         assert set(units) == {key.hex for key in group.keys}
     first = groups[0]
     assert first.locations.shape == (10, 1, 8, 8)
-    assert (first.locations == inputs_of(net).batch([one.row for one in first.inputs])).all()
+    assert (first.locations == inputs_of(net).batch([item.row for item in first.inputs])).all()
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ SEQUENCE = experiment("sequence")
 
 @pytest.fixture(scope="module")
 def sequence_nets():
-    return [best_classifier(each, "committed") for each in SEQUENCE.classifiers]
+    return [best_classifier(architecture, "committed") for architecture in SEQUENCE.classifiers]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def sequence_plan(sequence_nets):
 def test_a_ratio_is_what_a_direct_computation_gives(sequence_plan, sequence_nets):
     name, group = [*sequence_plan.groups.items()][1]
     rows = sequence_plan.rows[sequence_plan.rows["group"] == name]
-    found = run.run_group(group, rows[(rows["rule"] == "sdp") & (rows["metric_spec"] == "std_ratio")])
+    measured = run.run_group(group, rows[(rows["rule"] == "sdp") & (rows["metric_spec"] == "std_ratio")])
     net = sequence_nets[0].build()
     x = inputs_of(sequence_nets[0]).batch([group.inputs[0].row])
     oracle = Oracle(net, group.law[0], group.keys[0], group.settings.sampling)
@@ -113,4 +113,4 @@ def test_a_ratio_is_what_a_direct_computation_gives(sequence_plan, sequence_nets
     )  # (1, 10, 1, 8, 2): the noise is independent and equal
     predicted = group.sigma * jacobian.flatten(2).square().sum(2).sqrt().squeeze()
     ratios = predicted / oracle.samples.double().std(0)
-    assert torch.tensor(found["value"].tolist(), dtype=torch.float64) == pytest.approx(ratios, rel=2e-3)
+    assert torch.tensor(measured["value"].tolist(), dtype=torch.float64) == pytest.approx(ratios, rel=2e-3)

@@ -111,9 +111,9 @@ def test_it_keeps_its_sampling_next_to_other_experiments():
     alone = {(group.net.digest, group.noise, group.sigma): group for group in groups("sdp")}
     plan = plan_of(chosen(["iris-tv", "iris-tv-activations", NAME]), settings, [net])
     of_set = plan.rows[plan.rows["experiment"] == NAME]
-    own = [plan.groups[name] for name in of_set["group"].unique()]
-    assert len(own) == len(alone)
-    for group in own:
+    groups_of_set = [plan.groups[name] for name in of_set["group"].unique()]
+    assert len(groups_of_set) == len(alone)
+    for group in groups_of_set:
         frozen = alone[group.net.digest, group.noise, group.sigma]
         assert group.settings.sampling == frozen.settings.sampling
         assert group.locations.equal(frozen.locations)
@@ -128,3 +128,18 @@ def test_a_run_stores_its_nets(tmp_path):
     assert set(frame["experiment"]) == {NAME}
     assert all(net_of([tmp_path / "entry"], digest) for digest in digests)
     assert len(list((FOLDER / NETS).iterdir())) == 6
+
+
+def test_only_rules_and_a_device_can_be_chosen():
+    known = experiment(NAME)
+    assert known.takes("rules")
+    assert known.takes("device")
+    assert not any(known.takes(option) for option in ("samples", "sigmas", "nets", "inputs", "cells"))
+
+
+def test_the_description_has_the_numbers_of_the_set():
+    frozen = problem_set()
+    problems = sum(len(setting.rows) for setting in frozen.settings)
+    described = experiment(NAME).extent(Settings())
+    assert described.startswith(f"{len(frozen.nets)} frozen nets, {len(frozen.settings)} settings")
+    assert described.endswith(f"{problems} problems")

@@ -112,6 +112,7 @@ def test_exit_codes_put_regressions_first():
         ({"scale": 1 + 0.9e-3}, Status.ROUNDING),
         ({"scale": 1 - 1.1e-3}, Status.CHANGED),
         ({"scale": 1 + 1.1e-3}, Status.CHANGED),
+        ({"shift": 0.002}, Status.CHANGED),
     ],
 )
 def test_the_table_for_rules_without_seeds(tmp_path, change, status):
@@ -262,6 +263,55 @@ def test_update_changes_the_requested_rules_only(tmp_path):
     assert {k: a.to_json() for k, a in read(path).rules["sdp"].answers.items()} == {
         k: a.to_json() for k, a in before.answers.items()
     }
+
+
+def test_times_of_a_changed_or_unknown_rule_are_refused(tmp_path):
+    path, file = tmp_path / "ci.json", tmp_path / "mine.py"
+    with pytest.raises(UserError, match="does not exist"):
+        update(path, Options(("sdp",), accuracy=False), SCOPE)
+    baseline_of(path, SCOPE, write_rule(file))
+    content = path.read_bytes()
+    address = write_rule(file, scale=1.01)
+    with pytest.raises(UserError, match=r"have changed \(drift 0.01\)"):
+        update(path, Options((address,), accuracy=False), SCOPE)
+    with pytest.raises(UserError, match="'sdp' is not in the baseline"):
+        update(path, Options(("sdp",), accuracy=False), SCOPE)
+    with pytest.raises(UserError, match="leave nothing to update"):
+        update(path, Options((address,), accuracy=False, speed=False), SCOPE)
+    assert path.read_bytes() == content
+
+
+def test_times_of_another_processor_are_noted(tmp_path):
+    file = tmp_path / "mine.py"
+    rules = rules_of((write_rule(file, "marginal_sdp"),))
+    with Operations() as now:
+        known = baseline_of(tmp_path / "ci.json", SCOPE, f"{file}:Mine", timing=timing(now))
+        same = speed.judge(known, rules, SCOPE, timing(now))
+        moved = replace(known, rules={"mine": replace(known.rules["mine"], cpu="slide rule")})
+        other = speed.judge(moved, rules, SCOPE, timing(now))
+    assert "times of mine are from another processor (slide rule)" in other.note
+    assert "another processor" not in same.note
+
+
+def test_a_missing_baseline_is_reported_with_the_command_that_creates_it(tmp_path):
+    with pytest.raises(UserError, match=r"sdp-bench check --baseline .*ci.json --update"):
+        read(tmp_path / "ci.json")
+
+
+def test_references_are_no_rules_of_the_gate():
+    with pytest.raises(UserError, match="is a reference"):
+        rules_of(("oracle_moments",))
+
+
+def test_fresh_oracles_have_one_law_and_are_determined_by_their_draw():
+    cell = next(iter(SCOPE.cells.values()))
+    first = cell.fresh_moments(1)
+    again = cell.fresh_moments(1)
+    second = cell.fresh_moments(2)
+    assert np.array_equal(first.mean, again.mean)
+    assert not np.array_equal(first.mean, second.mean)
+    sds = np.sqrt(np.diag(first.covariance))
+    assert (np.abs(first.mean - second.mean) < 5 * sds * np.sqrt(2 / 2**14)).all()
 
 
 def test_rules_that_are_new_or_gone_stop(tmp_path):

@@ -35,9 +35,9 @@ def test_what_a_text_does_not_fix_comes_from_the_options_of_a_run():
 def test_settings_take_the_options_of_all_metrics_and_no_others():
     defaults = {f.name: f.default for kind in metrics().values() for f in dataclasses.fields(kind)}
     assert options() == set(defaults)
-    own = Settings().but(**defaults)
-    assert own.metric_options == defaults
-    assert [metric(name, own.metric_options).spec for name in metrics()] == [
+    settings = Settings().but(**defaults)
+    assert settings.metric_options == defaults
+    assert [metric(name, settings.metric_options).spec for name in metrics()] == [
         metric(name, Settings().metric_options).spec for name in metrics()
     ]
     with pytest.raises(TypeError, match="no such settings: colour"):
@@ -97,21 +97,21 @@ HEAVY = {"": (), "mean": ("cauchy",), "variance": ("stable", "cauchy")}
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_metric_refuses_the_laws_that_lack_what_it_needs_and_no_others(name):
-    each = metric(name)
+    definition = metric(name)
     for true, predicted in itertools.product(LAWS, LAWS):
-        if each.name == "log_score" and predicted == "stable":
+        if definition.name == "log_score" and predicted == "stable":
             continue  # which has no density: see test_scores.py
         key = OracleKey("net", "input", true, "mc", 1000)
         oracle = Oracle(nn.Identity(), LAWS[true], key, Sampling(samples=1000))
         prediction = Prediction(LAWS[predicted], oracle)
-        heavy = [law for law in (true, predicted) if law in HEAVY[each.needs]]
-        reason = each.refusal(oracle, prediction)
+        heavy = [law for law in (true, predicted) if law in HEAVY[definition.needs]]
+        reason = definition.refusal(oracle, prediction)
         assert bool(reason) == bool(heavy)
         if heavy:
             law = {"cauchy": "a Cauchy law", "stable": "a stable law with alpha 1.5"}[heavy[0]]
-            assert reason.startswith(f"a finite {each.needs} is needed, which {law} has not")
+            assert reason.startswith(f"a finite {definition.needs} is needed, which {law} has not")
             with pytest.raises(ValueError, match=re.escape(reason)):
-                list(each.measure(oracle, prediction))
+                list(definition.measure(oracle, prediction))
 
 
 class Point:
@@ -152,3 +152,22 @@ def test_an_entry_point_that_is_not_a_metric_is_refused_in_one_line(monkeypatch,
     with pytest.raises(UserError, match=message) as raised:
         metric("mine")
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_million_samples_are_enough_for_every_metric(spec):
+    metric(spec).check(Sampling(), 10**6)
+
+
+def test_tables_have_one_order():
+    ranks = [kind.rank for kind in metrics().values()]
+    assert ranks == sorted(set(ranks))
+
+
+def test_a_metric_may_have_a_separate_reason_to_refuse():
+    class Picky(metrics()["tv_class"]):
+        def refusal(self, oracle, prediction):
+            return "not on a Monday"
+
+    with pytest.raises(ValueError, match=r"^not defined: not on a Monday$"):
+        list(Picky().measure(None, None))

@@ -47,8 +47,8 @@ def in_float64(oracle, purpose):
 def test_no_oracle_of_a_sigmoid_net_is_further_from_its_law_than_chance(sigma):
     """In float32 the saturated net's thin directions are steps: the law itself showed twice the floor."""
     oracle = oracle_of("sigmoid", 4, sigma)
-    found = oracle.total_variation(HEADLINE.partition(oracle), in_float64(oracle, "independent"))
-    assert found.value < found.floor95 * 1.03
+    distance = oracle.total_variation(HEADLINE.partition(oracle), in_float64(oracle, "independent"))
+    assert distance.value < distance.floor95 * 1.03
     assert oracle.precision == "float64"
     assert oracle.rounding.moved > 2 * oracle.rounding.allowed
 

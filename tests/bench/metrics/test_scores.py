@@ -69,15 +69,15 @@ def test_every_metric_measures_every_law_or_refuses_it_by_name(name):
     truth, law = oracle(), LAWS[name]()
     prediction = Prediction(law, truth, passes=lambda: 11.0)
     refused = {}
-    for each in metrics():
-        one = metric(each, SMALL)
+    for metric_name in metrics():
+        definition = metric(metric_name, SMALL)
         try:
-            found = dict(one.measure(truth, prediction))
+            estimates = dict(definition.measure(truth, prediction))
         except RefusedError as error:
-            refused.setdefault(str(error), set()).add(each)
+            refused.setdefault(str(error), set()).add(metric_name)
             continue
-        assert found
-        assert not any(math.isnan(estimate.value) for estimate in found.values())
+        assert estimates
+        assert not any(math.isnan(estimate.value) for estimate in estimates.values())
     assert all(law.described in reason or "Gaussian" in reason for reason in refused)
     assert len(refused) <= {"quantiles": 2, "Cauchy": 2, "stable": 2, "sampled": 3, "transformed": 2}.get(
         name, 1
@@ -92,21 +92,21 @@ def test_differences_of_log_scores_are_differences_of_divergence():
     law = gaussian()
     truth.samples = law.sample(40_000, torch.Generator().manual_seed(0))[:, 0]
     wide = sr.Gaussian(MEAN, 2 * law.covariance)
-    own = dict(metric("log_score").measure(truth, Prediction(law, truth)))[None]
+    of_truth = dict(metric("log_score").measure(truth, Prediction(law, truth)))[None]
     other = dict(metric("log_score").measure(truth, Prediction(wide, truth)))[None]
-    assert own.value == pytest.approx(float(law.to_torch().entropy()), abs=4 * own.stderr)
-    assert other.value - own.value == pytest.approx(math.log(2) - 0.5, abs=0.02)
+    assert of_truth.value == pytest.approx(float(law.to_torch().entropy()), abs=4 * of_truth.stderr)
+    assert other.value - of_truth.value == pytest.approx(math.log(2) - 0.5, abs=0.02)
 
 
 def test_tails_are_exact_where_the_law_tells_them():
     truth = oracle(20_000)
     far = sr.DiagonalGaussian(MEAN - 100 * SCALE, SCALE.square())
-    found = dict(metric("tails", {"pilot_samples": 10_000}).measure(truth, Prediction(far, truth)))
-    assert set(found) == {f"{output} p={p}" for output in (0, 1) for p in (0.1, 0.01, 0.001)}
-    assert all(estimate.value < 1e-300 for estimate in found.values())
+    ratios = dict(metric("tails", {"pilot_samples": 10_000}).measure(truth, Prediction(far, truth)))
+    assert set(ratios) == {f"{output} p={p}" for output in (0, 1) for p in (0.1, 0.01, 0.001)}
+    assert all(estimate.value < 1e-300 for estimate in ratios.values())
     again = Prediction(None, truth, lambda: truth.redrawn("again").double())
     counted = dict(metric("tails", {"pilot_samples": 10_000}).measure(truth, again))
-    assert all(estimate.stderr > found["0 p=0.1"].stderr for estimate in counted.values())
+    assert all(estimate.stderr > ratios["0 p=0.1"].stderr for estimate in counted.values())
 
 
 DRAWS = 200
@@ -125,14 +125,16 @@ ALL = (
 
 def floors(name, shift, repeats):
     """Values of one component of rules of few draws, and whether they are told from an exact one."""
-    told = []
+    distinguished = []
     for repeat in range(repeats):
         truth = oracle(1000, f"input {repeat}")
         drawn = truth.redrawn("a rule", "mc", DRAWS).double() + shift
         estimates = dict(metric(name, SMALL).measure(truth, Prediction(sr.Empirical(drawn[None]), truth)))
-        one = next(iter(estimates.values()))
-        told.append(not metric(name).indistinguishable(one.value, one.floor, one.floor95))
-    return sum(told)
+        estimate = next(iter(estimates.values()))
+        distinguished.append(
+            not metric(name).indistinguishable(estimate.value, estimate.floor, estimate.floor95)
+        )
+    return sum(distinguished)
 
 
 @pytest.mark.slow
@@ -172,9 +174,9 @@ def test_the_class_of_a_location_is_held_against_the_plain_pass():
     for largest in range(len(plain)):
         mean = torch.zeros(1, len(plain)).index_fill(1, torch.tensor([largest]), 1e-6)
         predicted = Prediction(sr.DiagonalGaussian(mean, torch.ones_like(mean)), truth)
-        ((component, found),) = metric("moved_class").measure(truth, predicted)
+        ((component, moved),) = metric("moved_class").measure(truth, predicted)
         assert component is None
-        assert found.value == (largest != best)
+        assert moved.value == (largest != best)
     heavy = Prediction(sr.Cauchy(plain[None], torch.ones(1, len(plain))), truth)  # it has no mean
-    ((_, found),) = metric("moved_class").measure(truth, heavy)
-    assert found.value == 0.0
+    ((_, moved),) = metric("moved_class").measure(truth, heavy)
+    assert moved.value == 0.0

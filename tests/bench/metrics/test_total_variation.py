@@ -69,7 +69,7 @@ def test_it_is_the_mean_over_outputs_of_histograms_between_joint_extremes(bins):
     by_output = []
     for true, other in zip(truth.T, predicted.T, strict=True):
         both = np.concatenate((true, other))
-        counts = [np.histogram(each, bins, (both.min(), both.max()))[0] for each in (true, other)]
+        counts = [np.histogram(values, bins, (both.min(), both.max()))[0] for values in (true, other)]
         by_output.append(np.abs(counts[0] - counts[1]).sum() / (2 * SINGLE_SAMPLES))
     assert estimate.value == pytest.approx(np.mean(by_output), abs=4 / SINGLE_SAMPLES)
 

@@ -15,8 +15,8 @@ def images(count, seed=0):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % 3
     pixels = torch.randint(0, 60, (count, 1, 8, 8), generator=generator, dtype=torch.uint8)
-    for place in range(3):
-        pixels[labels == place, :, 2 : 5 + place, place : place + 3] += 150
+    for index in range(3):
+        pixels[labels == index, :, 2 : 5 + index, index : index + 3] += 150
     return LabelledExamples("Squares", "train", pixels, labels, ("made up",), 100)
 
 

@@ -12,6 +12,7 @@ from sdp_bench.bench.nets.classifiers import (
     TrainedClassifier,
     UnfinishedError,
     augment,
+    default_recipe,
     file_name,
     get_classifier,
     learning_rate,
@@ -147,3 +148,27 @@ def test_the_rate_rises_and_falls():
 def test_bad_recipes(change, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(RECIPE, **change)
+
+
+def test_the_architecture_names_the_file():
+    architectures = (CNN, RESNET, dataclasses.replace(CNN, width=9))
+    assert len({file_name(architecture, RECIPE) for architecture in architectures}) == 3
+
+
+def test_channels_stay_together_in_augmentation():
+    image = torch.randint(0, 256, (5, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    drawn = augment(image.repeat(1, 3, 1, 1), torch.Generator().manual_seed(1))
+    assert torch.equal(drawn[:, 0], drawn[:, 1])
+    assert torch.equal(drawn[:, 0], drawn[:, 2])
+
+
+def test_recipes_of_the_paper_and_of_the_project():
+    parts = ("data_batch_1",)
+    resnet = default_recipe("resnet18", "cifar10", parts)
+    assert resnet.label == "cifar10 (data_batch_1), sgd 0.1 cosine, 100 epochs of batch 128, crop_flip"
+    assert (resnet.momentum, resnet.weight_decay) == (0.9, 5e-4)
+    short = default_recipe("resnet18", "cifar10", parts, short=True)
+    assert dataclasses.replace(short, epochs=100, precision="float32") == resnet
+    cnn = default_recipe("cnn3", "mnist", ("x",))
+    assert cnn.label == "mnist (x), adam 0.001 constant, 100 epochs of batch 128"
+    assert default_recipe("resnet18", "mnist", ("x",)).augmentation == "none"

@@ -79,7 +79,7 @@ def test_resnet_has_torchvisions_names():
 
 
 ARCHITECTURES = (*experiment("vision").classifiers, *experiment("sequence").classifiers)
-NAMES = [each.label for each in ARCHITECTURES]
+NAMES = [architecture.label for architecture in ARCHITECTURES]
 ROWS = slice(0, 500)
 
 
@@ -119,3 +119,22 @@ def test_a_decoder_does_not_look_ahead_and_a_vit_does():
         decoder(x), decoder(later)
     assert torch.allclose(states[0][:, :5], states[1][:, :5], atol=1e-6)
     assert not torch.allclose(states[0][:, 5:], states[1][:, 5:], atol=1e-2)
+
+
+def test_the_cnn_on_mnist_has_the_largest_layer_that_the_paper_implies():
+    """Over 12 500 units (its estimate of DVIA's cost), so the convolutions are padded."""
+    first = ImageArchitecture("cnn3", 1, 28).build()[0](torch.zeros(1, 1, 28, 28))
+    assert first.shape == (1, 64, 14, 14)
+    assert first.numel() > 12_500
+
+
+def test_a_residual_block_whose_branch_is_zero_is_a_rectifier():
+    block = ImageArchitecture("resnet18", width=4).build().layer1[0]
+    torch.nn.init.zeros_(block.bn2.weight)
+    x = torch.randn(2, 4, 5, 5)
+    assert torch.equal(block(x), x.relu())
+
+
+def test_labels_have_what_is_not_the_default():
+    assert ImageArchitecture("cnn3", 1, 28).label == "cnn3 1x28x28 to 10"
+    assert ImageArchitecture("resnet18", width=8).label == "resnet18 3x32x32 to 10, width 8"

@@ -93,8 +93,20 @@ def test_what_does_not_belong_to_the_reader_stays_in_its_place(path):
 
 def test_a_cache_that_cannot_be_written_is_told_before_the_first_step(path):
     path.parent.write_text("")
-    with pytest.raises(RunFailedError, match=r"cannot write .*set SDP_BENCH_CACHE") as told:
+    with pytest.raises(RunFailedError, match=r"cannot write .*set SDP_BENCH_CACHE") as raised:
         training.trained(path, Counting, lambda _: 1 / 0)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     with pytest.raises(RunFailedError, match="set SDP_BENCH_CACHE"):
         storage.check_writable(path)
+
+
+def test_a_folder_in_the_place_of_a_net_is_put_aside(path):
+    path.mkdir(parents=True)
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert training.trained(path, Counting, Counting.steps).count == STEPS
+    assert path.is_file()
+
+
+def test_committed_classifiers_are_small():
+    sizes = {path.name: path.stat().st_size for path in storage.COMMITTED.glob("*.safetensors")}
+    assert 0 < sum(size for name, size in sizes.items() if not name.startswith("iris-")) < 1_000_000

@@ -92,7 +92,7 @@ def test_the_first_recipe_that_trains_every_seed_is_chosen_or_the_one_with_the_m
 
 def test_the_committed_evidence_covers_the_experiments_and_names_a_recipe_that_trains():
     paper = preset("paper")
-    kinds = {(a.activation, a.depth) for each in experiments().values() for a, _ in each.kinds(paper)}
+    kinds = {(a.activation, a.depth) for item in experiments().values() for a, _ in item.kinds(paper)}
     tried = recipes.evidence()
     assert {(t.activation, t.depth) for t in tried} == kinds
     best = {kind: max(t.trained for t in tried if (t.activation, t.depth) == kind) for kind in kinds}
@@ -120,8 +120,8 @@ def test_inputs_are_stratified_and_nested():
         (lambda: Recipe(optimizer="lbfgs"), "choose from sgd, adam"),
         (lambda: Recipe(features="whitened"), "choose from raw, standardised"),
         (lambda: Recipe(learning_rate=0.0), "positive"),
-        (lambda: TrainedNet.from_bytes(b"nonsense", "x"), "not a net of this suite"),
-        (lambda: net_from_bytes(b"nonsense", "x"), "not a net of this suite"),
+        (lambda: TrainedNet.from_bytes(b"nonsense", "x"), "not a net file of sdp-bench"),
+        (lambda: net_from_bytes(b"nonsense", "x"), "not a net file of sdp-bench"),
     ],
 )
 def test_bad_input(make, message):

@@ -1,4 +1,5 @@
 import itertools
+import operator
 import tomllib
 from dataclasses import dataclass
 from importlib import metadata
@@ -84,7 +85,7 @@ IMAGES = nn.Sequential(
 def assert_close(rule, ours, network, x, tolerance):
     with torch.no_grad():
         theirs, law = sr.propagate(network, x, rule), sr.propagate(network, x, ours)
-    spread = (lambda each: each.covariance) if isinstance(law, sr.Gaussian) else (lambda each: each.variance)
+    spread = operator.attrgetter("covariance" if isinstance(law, sr.Gaussian) else "variance")
     assert type(theirs) is type(law)
     for theirs_, ours_ in ((theirs.mean, law.mean), (spread(theirs), spread(law))):
         assert theirs_.dtype == ours_.dtype
@@ -130,9 +131,22 @@ def test_the_group_of_peers_lists_the_installed_packages(monkeypatch):
     assert [plugin.options for plugin in plugins] == [here.partition(":")[2]]  # so that a replay asks for it
 
 
+def test_the_version_is_part_of_the_rule():
+    rule, here = Echo(), metadata.version("click")
+    assert rule == Echo(version=here)
+    assert rule.spec == f"echo:version={here}"
+    assert rule.label == f"click {here} (nothing)"
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_a_group_without_an_installed_package_is_refused_in_one_line():
+    with pytest.raises(UserError, match=r"^none of the packages .* is installed: pip install .*\[peers\]'$"):
+        resolve(["peers", "sdp"])
+
+
 def test_the_extra_has_the_versions_that_the_adapters_were_written_for():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    tested = {f"{each.package}=={each.tested}" for each in PEERS.values()}
+    tested = {f"{peer.package}=={peer.tested}" for peer in PEERS.values()}
     assert set(extra["peers"]) == tested
 
 

@@ -8,7 +8,7 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
-from sdp_bench.bench.executors.local import LocalProcesses, apart
+from sdp_bench.bench.executors.local import LocalProcesses, in_separate_process
 from sdp_bench.bench.experiments import versions
 from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.plugins.plugin import Plugin
@@ -74,7 +74,12 @@ def module_names(plugin):
 
 
 def test_what_is_imported_travels_and_no_more(tmp_path):
-    assert apart(module_names, find(write(tmp_path))) == ["helper", "tools", "tools.late", "tools.numbers"]
+    assert in_separate_process(module_names, find(write(tmp_path))) == [
+        "helper",
+        "tools",
+        "tools.late",
+        "tools.numbers",
+    ]
     assert not list(tmp_path.rglob("__pycache__"))
 
 
@@ -82,15 +87,15 @@ def test_a_change_of_any_of_them_is_another_version(tmp_path):
     address = write(tmp_path)
     before = find(address)
     assert find(address) == before
-    found = [before]
+    plugins = [before]
     for path in ("rule.py", "helper.py", "tools/__init__.py", "tools/late.py", "tools/numbers.py"):
         with (tmp_path / path).open("a") as file:
             file.write("\nX = 1\n")
-        found.append(find(address))
-    marks = [versions.of_measurement("scaled", "bures", [each]) for each in found]
-    assert len(set(marks)) == len(found)
+        plugins.append(find(address))
+    marks = [versions.of_measurement("scaled", "bures", [plugin]) for plugin in plugins]
+    assert len(set(marks)) == len(plugins)
     (tmp_path / "unused.py").write_text("2 / 0\n")
-    assert find(address).version == found[-1].version
+    assert find(address).version == plugins[-1].version
 
 
 def test_a_version_is_that_of_the_files_wherever_they_are(tmp_path):
@@ -117,6 +122,40 @@ def test_two_rules_each_have_a_helper(tmp_path, monkeypatch):
             sys.modules.pop(name, None)
 
 
+def test_a_change_is_seen_in_one_process(tmp_path):
+    address = write(tmp_path)
+    assert effect_of(find(address))[0] == pytest.approx(2, rel=1e-5)
+    (tmp_path / "helper.py").write_text("SCALE = 7.0\n")
+    assert effect_of(find(address))[0] == pytest.approx(7, rel=1e-5)
+
+
+def test_a_module_that_fails_or_cannot_be_read_is_one_line(tmp_path):
+    address = write(tmp_path)
+    (tmp_path / "helper.py").write_text("1 / 0\n")
+    with pytest.raises(UserError, match=r"cannot load .*: ZeroDivisionError"):
+        find(address)
+    (tmp_path / "helper.py").write_bytes(b"SCALE = '\xff'\n")
+    with pytest.raises(UserError, match="cannot read a module that it imports: "):
+        find(address)
+
+
+def test_a_file_may_have_the_name_of_an_installed_module(tmp_path):
+    write(tmp_path)
+    (tmp_path / "torch").rmdir()
+    (tmp_path / "rule.py").rename(tmp_path / "torch.py")
+    plugin = find(f"{tmp_path / 'torch.py'}:Scaled")
+    assert effect_of(plugin) == pytest.approx((2.0, 1.0), rel=1e-5)
+
+
+def test_loading_many_rules_leaves_no_finders_behind(tmp_path):
+    plugins = [find(write(tmp_path / name)) for name in "abc"]
+    effect_of(plugins[0])
+    before = len(sys.meta_path)
+    for plugin in plugins:
+        assert effect_of(plugin) == pytest.approx((2.0, 1.0), rel=1e-5)
+    assert len(sys.meta_path) == before
+
+
 def package(folder):
     """A package whose rule is exported at its top, with siblings there and a package of the same rank."""
     (folder / "theirs_pkg" / "sub").mkdir(parents=True)
@@ -129,13 +168,13 @@ def package(folder):
     (folder / "theirs_late.py").write_text("def shift():\n    return 2.0\n")
 
 
-@pytest.mark.parametrize("place", ["theirs_pkg.sub.rule", "theirs_pkg"])
-def test_modules_of_a_package(tmp_path, monkeypatch, place):
+@pytest.mark.parametrize("location", ["theirs_pkg.sub.rule", "theirs_pkg"])
+def test_modules_of_a_package(tmp_path, monkeypatch, location):
     package(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugin = find(f"{place}:Scaled")
+    plugin = find(f"{location}:Scaled")
     (tmp_path / "theirs_late.py").write_text("def shift():\n    return 3.0\n")
-    assert find(f"{place}:Scaled").version != plugin.version
+    assert find(f"{location}:Scaled").version != plugin.version
     shutil.rmtree(tmp_path / "theirs_pkg")
     (tmp_path / "theirs_late.py").unlink()
     with LocalProcesses(1, 1) as executor:
@@ -171,7 +210,7 @@ def test_modules_of_an_own_net_count_and_are_shipped(tmp_path):
     (tmp_path / "width.py").write_text("WIDTH = 6  # units\n")
     assert find_net().digest != net.digest
     (tmp_path / "width.py").unlink()
-    assert apart(width_of, net) == (1, 1)
+    assert in_separate_process(width_of, net) == (1, 1)
 
 
 def width_of(net):
@@ -184,7 +223,7 @@ def test_a_rule_finds_the_data_in_its_folder(tmp_path):
     (tmp_path / "helper.py").write_text(
         "from pathlib import Path\n\nSCALE = float((Path(__file__).parent / 'factor.txt').read_text())\n"
     )
-    assert apart(effect_of, find(address)) == pytest.approx((5.0, 0.0), rel=1e-5, abs=1e-6)
+    assert in_separate_process(effect_of, find(address)) == pytest.approx((5.0, 0.0), rel=1e-5, abs=1e-6)
 
 
 ODD = """
@@ -280,7 +319,7 @@ def test_what_plain_pickles_do_not_take(tmp_path):
     plugin = find(f"{tmp_path / 'odd.py'}:Odd")
     for path in tmp_path.glob("*.py"):
         path.unlink()
-    assert apart(effect_of, plugin) == pytest.approx((12.0, 1.0), rel=1e-5)
+    assert in_separate_process(effect_of, plugin) == pytest.approx((12.0, 1.0), rel=1e-5)
 
 
 def test_an_object_that_cannot_be_pickled_is_one_line(tmp_path):

@@ -12,7 +12,7 @@ from sdp_bench.bench.experiments.plan import traits_of
 from sdp_bench.bench.identity import OracleKey
 from sdp_bench.bench.plugins.plugin import ENTRY_POINTS
 from sdp_bench.bench.results.columns import MEASURED
-from sdp_bench.bench.rules import find
+from sdp_bench.bench.rules import find, resolve
 from sdp_ref import registry
 from tests.bench.conftest import TINY, make_plan, run_all, statuses
 
@@ -173,6 +173,22 @@ def test_an_invalid_rule_is_refused_in_one_line(file, tmp_path, address, message
     assert "\n" not in str(caught.value)
 
 
+def test_two_rules_with_one_name_are_refused(file, tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text(SOURCE.replace("factor: float = 2.0", "factor: float = 9.0"))
+    with pytest.raises(UserError, match="two rules have the name 'wider'"):
+        resolve([f"{file}:Wider", f"{other}:Wider"])
+    assert find(f"{file}:Wider").load().factor == 2
+    assert find(f"{other}:Wider").load().factor == 9
+
+
+def test_specs_of_built_in_rules_stay_as_they_are():
+    names = ("sdp", "monte_carlo:samples=100", "oracle_moments")
+    assert resolve(names) == (names, ())
+    with pytest.raises(UserError, match="rule 'spd' not found"):
+        resolve((*names, "spd:a=1"))
+
+
 @pytest.mark.rounding
 def test_a_sampling_rule_has_a_seed_for_each_input(file, net, x):
     noisy = find(f"{file}:Noisy").load()
@@ -197,8 +213,8 @@ class Own:
         return sr.DiagonalGaussian(law.mean, law.variance)
 """
     )
-    found = [find(address) for address in (f"{tmp_path}/marginal.py:Own", f"{file}:Plain")]
-    assert [traits_of(plugin.name, found).marginal for plugin in found] == [True, False]
+    plugins = [find(address) for address in (f"{tmp_path}/marginal.py:Own", f"{file}:Plain")]
+    assert [traits_of(plugin.name, plugins).marginal for plugin in plugins] == [True, False]
 
 
 def test_the_first_call_of_a_rule_is_not_its_time(net, x):
@@ -217,9 +233,9 @@ def test_the_first_call_of_a_rule_is_not_its_time(net, x):
 
 
 def outside_settings(file, *rules):
-    given = ("sdp", *(f"{file}:{rule}" for rule in rules))
-    found = preset("quick", {"rules": given})
-    return TINY.but(rules=found.rules, plugins=found.plugins)
+    specs = ["sdp"] + [f"{file}:{rule}" for rule in rules]
+    settings = preset("quick", {"rules": tuple(specs)})
+    return TINY.but(rules=settings.rules, plugins=settings.plugins)
 
 
 def test_workers_run_it_without_the_file(file, tmp_path):

@@ -47,8 +47,8 @@ def of_rule(net, rule, samples=SAMPLES, *, whitened=False):
     wide = X.to(dtype=torch.float64)
     propagator = sdp_ref.rule(rule)
     laws = [moments_of(wide)]
-    for place in range(1, len(double) + 1):
-        law = propagator.propagate(nn.Sequential(*double[:place]), wide)
+    for count in range(1, len(double) + 1):
+        law = propagator.propagate(nn.Sequential(*double[:count]), wide)
         laws.append(moments_of(law))
     independent = rule.startswith("marginal")
     return error_by_layer(double, layer_moments, laws, independent=independent, whitened=whitened)
@@ -58,16 +58,16 @@ def of_rule(net, rule, samples=SAMPLES, *, whitened=False):
 def test_moments_of_layers_are_those_of_the_oracles_samples(sampler):
     net, samples = chain(3, 7, 5, 2), 20_011  # no multiple of the number of blocks
     layer_moments = sample_layers(layers_of(net, X.location), X, samples, seed=4, sampler=sampler)
-    for place, layer in enumerate(range(1, len(net) + 1), start=1):
+    for index, layer in enumerate(range(1, len(net) + 1), start=1):
         with torch.no_grad():
             drawn = oracles.sample_outputs(net[:layer], X, samples, seed=4, sampler=sampler).double().numpy()
-        found = layer_moments.moments[place]
-        assert found.samples == samples
-        np.testing.assert_allclose(found.mean, drawn.mean(0), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(found.covariance, np.cov(drawn.T, bias=True), rtol=1e-4, atol=1e-5)
+        moments = layer_moments.moments[index]
+        assert moments.samples == samples
+        np.testing.assert_allclose(moments.mean, drawn.mean(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(moments.covariance, np.cov(drawn.T, bias=True), rtol=1e-4, atol=1e-5)
         blocks = Moments.from_samples(drawn, BLOCKS)
-        np.testing.assert_allclose(found.block_means, blocks.block_means, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(found.block_covariances, blocks.block_covariances, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(moments.block_means, blocks.block_means, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(moments.block_covariances, blocks.block_covariances, rtol=1e-4, atol=1e-5)
 
 
 def test_standard_errors_cover_the_exact_moments_of_a_linear_layer():
@@ -104,61 +104,61 @@ def test_a_residual_block_without_a_formula_is_referred_to_samples():
 
     wide = X.to(dtype=torch.float64)
     (layer,) = layers_of(net, wide.location)
-    found = moments_after(layer, moments_of(wide), torch.Size([3]), seed=5)
+    sampled = moments_after(layer, moments_of(wide), torch.Size([3]), seed=5)
     exact = sdp_ref.propagate(net, wide, "moment_matching")  # exact for a skip around one hidden layer
-    np.testing.assert_allclose(found.mean, exact.mean.detach(), atol=0.03)  # type: ignore[attr-defined]
-    np.testing.assert_allclose(found.covariance, exact.covariance.detach(), atol=0.1)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(sampled.mean, exact.mean.detach(), atol=0.03)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(sampled.covariance, exact.covariance.detach(), atol=0.1)  # type: ignore[attr-defined]
 
 
 @pytest.mark.rounding
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU])
 def test_moment_matching_has_no_rule_error(activation):
-    found = of_rule(chain(3, 12, 12, 2, activation=activation), "moment_matching")
-    assert found["rule_error"].max() < 1e-6
-    assert found["formula_at_output"].max() < 1e-6
-    assert not found["dropped_at_output"].any()
-    assert found.attrs["total"] > found.attrs["floor95"]  # closure at the second activation
+    errors = of_rule(chain(3, 12, 12, 2, activation=activation), "moment_matching")
+    assert errors["rule_error"].max() < 1e-6
+    assert errors["formula_at_output"].max() < 1e-6
+    assert not errors["dropped_at_output"].any()
+    assert errors.attrs["total"] > errors.attrs["floor95"]  # closure at the second activation
 
 
 def test_an_affine_net_has_no_closure_error():
-    found = of_rule(chain(3, 6, 4, 2, activation=nn.Identity), "sdp")
+    errors = of_rule(chain(3, 6, 4, 2, activation=nn.Identity), "sdp")
     # Of the values, one often exceeds the 95 % point of a correct rule.
-    assert (found["closure_error"] < 1.5 * found["floor95"]).all()
-    assert (found["total"] < 1.5 * found["floor95"]).all()
-    assert found["rule_error"].max() < 1e-6
+    assert (errors["closure_error"] < 1.5 * errors["floor95"]).all()
+    assert (errors["total"] < 1.5 * errors["floor95"]).all()
+    assert errors["rule_error"].max() < 1e-6
 
 
 def test_with_one_hidden_layer_all_error_is_the_rules_own():
-    found = of_rule(chain(3, 16, 2), "sdp")
-    assert (found["closure_error"] < 2 * found["floor95"]).all()
-    assert found["rule_error"][1] > 0.05  # the linearised ReLU
-    assert found["rule_error"][0] == pytest.approx(0, abs=1e-6)
-    assert found["formula_at_output"][1] == pytest.approx(
-        found.attrs["total"], abs=3 * found.attrs["floor95"]
+    errors = of_rule(chain(3, 16, 2), "sdp")
+    assert (errors["closure_error"] < 2 * errors["floor95"]).all()
+    assert errors["rule_error"][1] > 0.05  # the linearised ReLU
+    assert errors["rule_error"][0] == pytest.approx(0, abs=1e-6)
+    assert errors["formula_at_output"][1] == pytest.approx(
+        errors.attrs["total"], abs=3 * errors.attrs["floor95"]
     )
-    assert found["share"][1] > 0.9
+    assert errors["share"][1] > 0.9
 
 
 def test_a_marginal_rule_errs_by_the_covariances_it_drops():
-    found = of_rule(chain(3, 6, 2, activation=nn.Identity), "marginal_moment_matching")
-    assert found["formula_at_output"].max() < 1e-6
-    assert found["dropped_at_output"][0] > 0.05
-    np.testing.assert_allclose(found["rule_error"], found["dropped"], atol=1e-9)
+    errors = of_rule(chain(3, 6, 2, activation=nn.Identity), "marginal_moment_matching")
+    assert errors["formula_at_output"].max() < 1e-6
+    assert errors["dropped_at_output"][0] > 0.05
+    np.testing.assert_allclose(errors["rule_error"], errors["dropped"], atol=1e-9)
     # The true law is replaced by one with independent components, which loses as much.
-    assert found["closure_error"][1] > 0.05
+    assert errors["closure_error"][1] > 0.05
 
 
 @pytest.mark.parametrize("whitened", [False, True])
 @pytest.mark.parametrize("rule", ["marginal_sdp", "unscented"])
 def test_contributions_of_layers_are_at_least_the_error_of_the_output(rule, whitened):
-    found = of_rule(chain(3, 10, 10, 2), rule, samples=2**14, whitened=whitened)
-    assert found["at_output"].sum() >= found.attrs["total"] - 1e-9
-    causes = found[["formula_at_output", "dropped_at_output", "closure_at_output"]]
-    np.testing.assert_allclose(causes.sum(axis=1), found["at_output"])
-    assert found["share"].sum() == pytest.approx(1)
+    errors = of_rule(chain(3, 10, 10, 2), rule, samples=2**14, whitened=whitened)
+    assert errors["at_output"].sum() >= errors.attrs["total"] - 1e-9
+    causes = errors[["formula_at_output", "dropped_at_output", "closure_at_output"]]
+    np.testing.assert_allclose(causes.sum(axis=1), errors["at_output"])
+    assert errors["share"].sum() == pytest.approx(1)
     if not whitened:  # the output is the last layer
         names = ["total", "floor", "floor95", "stderr"]
-        assert [found.attrs[name] for name in names] == pytest.approx(list(found.iloc[-1][names]), rel=1e-9)
+        assert [errors.attrs[name] for name in names] == pytest.approx(list(errors.iloc[-1][names]), rel=1e-9)
 
 
 def test_whitened_errors_do_not_depend_on_linear_maps_of_the_output():
@@ -178,34 +178,34 @@ def test_whitened_errors_do_not_depend_on_linear_maps_of_the_output():
 
 def test_closure_at_the_output_is_between_true_laws_carried_on():
     net = chain(3, 8, 8, 2)
-    found = of_rule(net, "sdp", samples=2**13)["closure_at_output"]
+    contributions = of_rule(net, "sdp", samples=2**13)["closure_at_output"]
     double, wide = layers_of(net, X.location), X.to(dtype=torch.float64)
     layer_moments = sample_layers(layers_of(copy.deepcopy(net).float(), X.location), X, 2**13, seed=1)
     truths = [moments_of(wide), *map(Laws.true, layer_moments.moments[1:])]
 
     def carried(start, laws):
-        for place in range(start, len(double)):
-            laws = moments_after(double[place], laws, layer_moments.shapes[place], seed=0)
+        for index in range(start, len(double)):
+            laws = moments_after(double[index], laws, layer_moments.shapes[index], seed=0)
         return laws
 
-    ends = [carried(place, laws) for place, laws in enumerate(truths)]
+    ends = [carried(index, laws) for index, laws in enumerate(truths)]
     exact = sdp_ref.propagate(net, wide, "moment_matching")
     torch.testing.assert_close(ends[0].mean, exact.mean.detach())  # type: ignore[attr-defined]
     torch.testing.assert_close(ends[0].covariance, exact.covariance.detach())  # type: ignore[attr-defined]
     spread = float(ends[-1].covariance[0].trace()) ** 0.5
     expected = [w2(a, b) / spread for a, b in itertools.pairwise(ends)]
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(contributions, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_distances_of_known_pairs():
     eye = torch.eye(3, dtype=torch.float64)[None]
-    zero, one = torch.zeros(1, 3, dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
-    mean, spread = squared(Laws(one, 4 * eye), Laws(zero, eye))[:, 0]
+    zeros, ones = torch.zeros(1, 3, dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
+    mean, spread = squared(Laws(ones, 4 * eye), Laws(zeros, eye))[:, 0]
     assert float(mean) == pytest.approx(3)
     assert float(spread) == pytest.approx(3)  # sum of (2 - 1)^2
     # between N(0, diag(a)) and N(0, diag(b)): sum of (sqrt(a) - sqrt(b))^2, singular ones too
     a, b = torch.tensor([[4.0, 0.0, 9.0]]).double(), torch.tensor([[1.0, 0.0, 0.0]]).double()
-    _, spread = squared(Laws(zero, torch.diag_embed(a)), Laws(zero, torch.diag_embed(b)))[:, 0]
+    _, spread = squared(Laws(zeros, torch.diag_embed(a)), Laws(zeros, torch.diag_embed(b)))[:, 0]
     assert float(spread) == pytest.approx(1 + 9)
     torch.manual_seed(0)
     root = torch.randn(1, 30, 30, dtype=torch.float64)

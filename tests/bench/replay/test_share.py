@@ -39,9 +39,9 @@ def check(path, share=1.0, seed=0, **options):
 
 
 def test_an_honest_entry_has_no_difference(entry):
-    found = check(entry)
-    assert found.differences == ()
-    assert found.drawn == found.measurements == 2 * 3 * 6  # rules, inputs, metrics
+    replayed = check(entry)
+    assert replayed.differences == ()
+    assert replayed.drawn == replayed.measurements == 2 * 3 * 6  # rules, inputs, metrics
 
 
 def multiplied(measured, column, rule, metric):

@@ -139,7 +139,7 @@ def test_names_of_metrics_are_their_specs_without_parameters():
 def test_filled_text_is_sorted_categories_with_an_empty_text_for_missing_values(values):
     column = filled(pd.Series(values, dtype=object))
     assert column.tolist() == [value or "" for value in values]
-    assert column.cat.categories.tolist() == sorted({*(value or "" for value in values), ""})
+    assert column.cat.categories.tolist() == sorted({value or "" for value in values} | {""})
 
 
 def test_numbers_are_the_same_up_to_rounding_and_a_hundredth_of_their_error():

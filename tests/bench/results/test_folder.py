@@ -148,9 +148,9 @@ def test_any_measurements_survive_a_file(rows, text, status):
         columns[name] = [rows[(number + shift) % len(rows)][kind] for number in range(len(rows))]
     columns |= {name: [f"{name} {text} {number}" for number in range(len(rows))] for name in _required}
     frame = typed(pd.DataFrame(columns).assign(status=status, run="run", rank=1), MEASUREMENT)
-    with tempfile.TemporaryDirectory() as place:
-        write_measurements(Path(place), "group", frame)
-        stored = read(Path(place))
+    with tempfile.TemporaryDirectory() as directory:
+        write_measurements(Path(directory), "group", frame)
+        stored = read(Path(directory))
     assert stored.faults == ()
     for name, kind in MEASUREMENT.items():
         read_column, column = stored.measurements[name], frame[name]
@@ -233,13 +233,13 @@ def test_a_listing_that_has_neither_small_files_nor_the_one_of_them_all_is_repea
     listings = []
 
     def listed(path, pattern, **options):
-        found = sorted(plain(path, pattern, **options))
+        lines = sorted(plain(path, pattern, **options))
         if path.name == "measured":
-            listings.append(found)
+            listings.append(lines)
             if len(listings) == 1:
                 writer.finish(1.0)
-                return found[:1]
-        return found
+                return lines[:1]
+        return lines
 
     monkeypatch.setattr(Path, "glob", listed)
     assert len(read(folder).measurements) == 12
@@ -300,8 +300,8 @@ def test_a_run_that_is_finished_in_one_of_the_folders_is_finished(folder, tmp_pa
     writer = begun(folder, plan(units=1))
     shutil.copytree(folder, tmp_path / "early")
     writer.finish(2.0)
-    for places in ((folder, tmp_path / "early"), (tmp_path / "early", folder)):
-        assert read(*places).run().seconds == 2.0
+    for folders in ((folder, tmp_path / "early"), (tmp_path / "early", folder)):
+        assert read(*folders).run().seconds == 2.0
 
 
 def read_after(run):

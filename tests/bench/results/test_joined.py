@@ -82,8 +82,8 @@ def expected(stored):
     rows = plain(stored.measurements.loc[stored.measurements["status"] == "measured"])
     parts = []
     for age, run in enumerate(stored.runs.values()):
-        asked = plain(read_plan(run, ["experiment", *CELL]))
-        parts.append(asked.merge(rows, on=CELL).assign(age=age))
+        requested = plain(read_plan(run, ["experiment", *CELL]))
+        parts.append(requested.merge(rows, on=CELL).assign(age=age))
     return parts
 
 
@@ -106,9 +106,9 @@ def test_a_frame_of_a_run_is_its_plan_joined_with_the_measurements(stored, expec
 def test_of_several_runs_the_newest_that_asks_for_a_subject_counts(stored, expected):
     rows = pd.concat(expected)
     rows["metric"] = rows["metric_spec"].str.partition(":")[0]
-    asked = ["experiment", *OF_UNIT, "rule", "metric", "component"]
+    names = ["experiment", *OF_UNIT, "rule", "metric", "component"]
     rows = rows.sort_values("age").drop_duplicates(["experiment", *CELL, "component"], keep="last")
-    newest = rows[rows["age"] == rows.groupby(asked)["age"].transform("max")]
+    newest = rows[rows["age"] == rows.groupby(names)["age"].transform("max")]
     assert max(map(len, expected)) < len(newest) < len(rows)
     assert sorted_rows(joined(stored, [*stored.runs.values()])) == sorted_rows(newest)
 
@@ -205,13 +205,15 @@ def test_a_failed_metric_is_named(tmp_path):
 
 
 def test_a_rule_that_failed_for_all_metrics_has_one_line(tmp_path):
-    rule = [outcome(*cell, "failed", "boom", seconds=1.0) for cell in CELLS[:2]]
-    failing(tmp_path / "rule", ROWS, 1, *rule, *(outcome(*cell, value=0.5) for cell in CELLS[2:]))
+    outcomes = [outcome(*cell, "failed", "boom", seconds=1.0) for cell in CELLS[:2]]
+    outcomes += [outcome(*cell, value=0.5) for cell in CELLS[2:]]
+    failing(tmp_path / "rule", ROWS, 1, *outcomes)
     stored = read(tmp_path / "rule")
     (line,) = failures(stored, [stored.run()]).to_numpy().tolist()
     assert (line[:2], line[3:]) == ([NAME, "dvia"], ["boom", 1.0, "failed"])
     assert pd.isna(line[2])
-    failing(tmp_path / "all", ROWS, 1, *(outcome(*cell, "failed", "died", seconds=1.0) for cell in CELLS))
+    outcomes = [outcome(*cell, "failed", "died", seconds=1.0) for cell in CELLS]
+    failing(tmp_path / "all", ROWS, 1, *outcomes)
     stored = read(tmp_path / "all")
     lines = failures(stored, [stored.run()])
     assert lines["rule"].tolist() == ["dvia", "sdp"]
@@ -220,7 +222,8 @@ def test_a_rule_that_failed_for_all_metrics_has_one_line(tmp_path):
 
 
 def test_failures_end_with_a_measurement_and_are_those_of_the_runs(tmp_path):
-    failing(tmp_path, ROWS, 1, *(outcome(*cell, "failed", "boom") for cell in CELLS))
+    outcomes = [outcome(*cell, "failed", "boom") for cell in CELLS]
+    failing(tmp_path, ROWS, 1, *outcomes)
     other = ROWS.assign(unit="other", input=9)
     finished(tmp_path, other, 2)
     stored = read(tmp_path)
@@ -236,8 +239,9 @@ def test_failures_end_with_a_measurement_and_are_those_of_the_runs(tmp_path):
 
 
 def test_undefined_metrics_are_listed_with_their_reason_and_without_one_are_not(tmp_path):
-    undefined = outcome(*CELLS[0], "undefined", "no density")
-    failing(tmp_path, ROWS, 1, undefined, *(outcome(*cell, value=0.5) for cell in CELLS[2:]))
+    outcomes = [outcome(*CELLS[0], "undefined", "no density")]
+    outcomes += [outcome(*cell, value=0.5) for cell in CELLS[2:]]
+    failing(tmp_path, ROWS, 1, *outcomes)
     stored = read(tmp_path)
     frame = failures(stored, [stored.run()])
     assert frame[["rule", "metric", "error", "status"]].to_numpy().tolist() == [

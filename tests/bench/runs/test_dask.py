@@ -58,7 +58,7 @@ def scheduler(tmp_path_factory):
 def cluster(scheduler):
     """Address of a scheduler, and its two worker processes, new ones for those that a test has killed."""
     address, processes, start = scheduler
-    while len(alive := [each for each in processes[1:] if each.poll() is None]) < 2:
+    while len(alive := [process for process in processes[1:] if process.poll() is None]) < 2:
         start("worker", address, "--nthreads", "1", "--no-nanny")
     return address, alive
 

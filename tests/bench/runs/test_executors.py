@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sdp_bench.bench.executors import WorkerError
-from sdp_bench.bench.executors.local import LocalProcesses, apart, tell
+from sdp_bench.bench.executors.local import LocalProcesses, in_separate_process, send
 
 
 def double(x):
@@ -117,25 +117,25 @@ def ended():
     raise KeyboardInterrupt
 
 
-def told_twice():
-    tell("one")
-    tell({"two": 2})
+def sends_two_messages():
+    send("one")
+    send({"two": 2})
     return 3
 
 
 def test_an_interrupt_in_a_worker_is_an_error_of_its_call():
     with pytest.raises(WorkerError, match="it raised KeyboardInterrupt, which ends a process"):
-        apart(ended)
+        in_separate_process(ended)
 
 
 def test_an_error_of_a_users_class_is_not_imported():
     with pytest.raises(RuntimeError, match=r"^OwnError: no such thing$"):
-        apart(failed)
+        in_separate_process(failed)
 
 
 def test_messages_of_a_worker_arrive_before_its_result():
     heard = []
-    assert apart(told_twice, told=heard.append) == 3
+    assert in_separate_process(sends_two_messages, on_message=heard.append) == 3
     assert heard == ["one", {"two": 2}]
 
 
@@ -143,8 +143,8 @@ def test_messages_of_a_worker_arrive_before_its_result():
 def test_a_script_is_not_run_again_and_its_output_is_its_own(tmp_path):
     script = tmp_path / "driver.py"
     script.write_text(
-        "from sdp_bench.bench.executors.local import apart\n"
-        "apart(print, 'words of a worker')\n"
+        "from sdp_bench.bench.executors.local import in_separate_process\n"
+        "in_separate_process(print, 'words of a worker')\n"
         "print('words of the driver')\n"
     )
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)

@@ -1,3 +1,4 @@
+import dataclasses
 import shutil
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +10,7 @@ import torch
 import sdp_ref
 from sdp_bench.bench.errors import RefusedError, UserError
 from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import experiment, preset, versions
+from sdp_bench.bench.experiments import PRESETS, experiment, preset, versions
 from sdp_bench.bench.experiments.plan import traits_of
 from sdp_bench.bench.metrics.distances import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
@@ -23,7 +24,7 @@ from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Size
 from sdp_bench.progress import Screen
-from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization
+from sdp_ref.rules import MonteCarlo, Traits, Unscented, linearization, traits
 from tests.bench.conftest import TINY, begin, frame_of, left, make_plan, nets_of, run_all, statuses
 from tests.bench.runs.helpers import numbers
 
@@ -75,8 +76,8 @@ def test_numbers_do_not_depend_on_order_company_or_process(tiny_results, tmp_pat
     backwards = numbers(run_all(tmp_path / "b", plan, groups=[*plan.groups][::-1]))
     pd.testing.assert_frame_equal(whole, backwards, check_exact=True)
     with LocalProcesses(2, 1) as executor:
-        apart = numbers(run_all(tmp_path / "c", plan, executor=executor))
-    pd.testing.assert_frame_equal(apart, whole, check_exact=True)
+        in_processes = numbers(run_all(tmp_path / "c", plan, executor=executor))
+    pd.testing.assert_frame_equal(in_processes, whole, check_exact=True)
     alone = make_plan(TINY.but(rules=("monte_carlo:samples=10",)), ("iris-tv",))
     part = numbers(run_all(tmp_path / "d", alone))
     same = whole[(whole.experiment == "iris-tv") & (whole.rule == "monte_carlo:samples=10")]
@@ -127,11 +128,11 @@ def test_a_number_that_cannot_be_is_a_failure_of_its_metric(plan):
                 yield {**outcome, "component": "0", "value": 0.5, "status": MEASURED, "reason": ""}
             yield {**outcomes[1], "component": "1", "value": 1.5, "status": MEASURED, "reason": ""}
 
-    found = run.run_group(Wrong(), rows)
-    good = found[found["status"] == MEASURED]
+    measured = run.run_group(Wrong(), rows)
+    good = measured[measured["status"] == MEASURED]
     assert set(good["metric_spec"]) == {w1["metric_spec"].item()}
     assert set(good["value"]) == {0.5}
-    wrong = found[found["status"] == FAILED]
+    wrong = measured[measured["status"] == FAILED]
     assert set(wrong["metric_spec"]) == {tv_class["metric_spec"].item()}
     assert wrong["reason"].tolist() == ["value 1.5 of tv_class, which cannot be"]
     assert wrong[["value", "component"]].isna().all(axis=None)
@@ -217,12 +218,21 @@ def test_a_failing_rule_is_recorded_and_the_others_go_on(tmp_path, plan, monkeyp
     assert set(failed["rule"]) == {"sdp"}
     assert set(failed["reason"]) == {"RuntimeError: two lines"}
     assert not failed.duplicated(CELL).any()
-    asked = plan.rows[plan.rows["rule"] == "sdp"].drop_duplicates(CELL)
-    assert set(failed[CELL].itertuples(index=False)) == set(asked[CELL].itertuples(index=False))
+    requested = plan.rows[plan.rows["rule"] == "sdp"].drop_duplicates(CELL)
+    assert set(failed[CELL].itertuples(index=False)) == set(requested[CELL].itertuples(index=False))
     assert set(pd.concat(left(plan, path).values())["rule"]) == {"sdp"}
     assert set(run_all(path, plan).rule) == set(TINY.rules)  # retried
     assert set(statuses(path)["status"]) == {MEASURED}
     assert not left(plan, path)
+
+
+def test_a_rule_whose_preparation_fails_is_recorded_and_the_others_go_on(plan, monkeypatch):
+    monkeypatch.setattr(linearization.SDP, "prepare", failing)
+    name, group = next(iter(plan.groups.items()))
+    found = run.run_group(group, plan.rows[plan.rows["group"] == name])
+    rules = found.groupby("status")["rule"].agg(set)
+    assert rules[FAILED] == {"sdp"}
+    assert rules[MEASURED] == set(TINY.rules) - {"sdp"}
 
 
 def test_a_failing_metric_leaves_the_others_and_no_old_number(tiny_copy, monkeypatch):
@@ -247,10 +257,10 @@ def test_a_net_that_returns_nan_fails_all_its_rows():
     name, group = next(iter(plan.groups.items()))
     group.net.state["2.weight"][0, 0] = float("nan")
     rows = plan.rows[plan.rows["group"] == name]
-    found = run.run_group(group, rows)
-    assert set(found["status"]) == {FAILED}
-    assert len(found) == len(rows.drop_duplicates(CELL))
-    assert found["reason"].str.contains("finite|NaN").any()
+    measured = run.run_group(group, rows)
+    assert set(measured["status"]) == {FAILED}
+    assert len(measured) == len(rows.drop_duplicates(CELL))
+    assert measured["reason"].str.contains("finite|NaN").any()
 
 
 def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
@@ -264,14 +274,14 @@ def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
         run_all(tmp_path / "r", plan, executor=executor)
     rows = statuses(tmp_path / "r")
     failed = rows[rows["status"] == FAILED]
-    asked = plan.rows[plan.rows["group"] == second].drop_duplicates(CELL)
-    assert set(failed[CELL].itertuples(index=False)) == set(asked[CELL].itertuples(index=False))
+    requested = plan.rows[plan.rows["group"] == second].drop_duplicates(CELL)
+    assert set(failed[CELL].itertuples(index=False)) == set(requested[CELL].itertuples(index=False))
     assert failed["reason"].str.contains("worker process died").all()
     assert set(rows["status"]) == {MEASURED, FAILED}
     stored = read(tmp_path / "r")
     lines = failures(stored, [stored.run()])
     assert lines["metric"].isna().all()
-    assert len(lines) == len(asked.drop_duplicates(["unit", "rule"]))
+    assert len(lines) == len(requested.drop_duplicates(["unit", "rule"]))
     assert [*left(plan, tmp_path / "r")] == [second]
 
 
@@ -300,10 +310,26 @@ def test_replays_are_identical(tiny_results):
 def test_rules_on_one_oracle_share_their_normals(plan):
     group = next(iter(plan.groups.values()))
     oracle = Oracle(group.net.build(), group.law[0], group.keys[0], TINY.sampling)
-    zero, one = torch.zeros(1, 3).double(), torch.eye(3).double()[None]
-    a = Prediction(sdp_ref.Gaussian(zero, one), oracle).samples
-    b = Prediction(sdp_ref.Gaussian(zero + 1, one), oracle).samples
+    zero, identity = torch.zeros(1, 3).double(), torch.eye(3).double()[None]
+    a = Prediction(sdp_ref.Gaussian(zero, identity), oracle).samples
+    b = Prediction(sdp_ref.Gaussian(zero + 1, identity), oracle).samples
     assert torch.allclose(b - a, torch.ones(()).double(), rtol=1e-12)
+
+
+def test_traits_of_all_rules_are_declared_by_their_classes():
+    for name in sdp_ref.rules():
+        assert traits_of(name) == traits(sdp_ref.rule(name))
+
+
+def test_presets_change_counts_only():
+    paper = preset("paper")
+    for name in PRESETS:
+        smaller = preset(name)
+        design = dataclasses.replace(smaller.design, nets=None, inputs=None, net_source="trained")
+        sampling = dataclasses.replace(smaller.sampling, samples=10**6, pilot_samples=2**17)
+        assert (design, sampling) == (paper.design, paper.sampling)
+        assert set(smaller.metrics) <= {"w1_points", "certified_points", "cells"}
+        assert (smaller.rules, smaller.plugins) == (None, ())
 
 
 @pytest.mark.parametrize(
@@ -323,8 +349,10 @@ LACKS = "a covariance is needed, which a law of quantiles of single outputs has 
 
 def test_a_reason_that_many_metrics_share_is_reported_once_for_each_rule():
     failures = [
-        *(("mine", metric, LACKS, "here", 1.0) for metric in ("bures", "gaussian_kl")),
-        *(("mine", metric, LACKS, "there", 2.0) for metric in ("bures", "gaussian_kl")),
+        ("mine", "bures", LACKS, "here", 1.0),
+        ("mine", "gaussian_kl", LACKS, "here", 1.0),
+        ("mine", "bures", LACKS, "there", 2.0),
+        ("mine", "gaussian_kl", LACKS, "there", 2.0),
         ("theirs", "bures", LACKS, "", 0.0),
         ("mine", "", "ValueError: no", "", 0.0),
     ]
@@ -355,10 +383,10 @@ def by_run(folder):
     """Return pairs of status and rule of the stored measurements, by the position of their run."""
     rows = [pd.read_parquet(path) for path in (folder / "measured").iterdir()]
     rows = pd.concat([part.astype(object) for part in rows])
-    found = {name: set() for name in sorted(read(folder).runs)}
+    cells = {name: set() for name in sorted(read(folder).runs)}
     for name, status, rule in rows[["run", "status", "rule"]].itertuples(index=False):
-        found[name].add((status, rule))
-    return [*found.values()]
+        cells[name].add((status, rule))
+    return [*cells.values()]
 
 
 def refused(*_args, **_kwargs):
@@ -500,8 +528,8 @@ def test_shards_are_runs_and_joining_them_is_copying_files(tmp_path):
     together = joined(stored, [*stored.runs.values()])
     pd.testing.assert_frame_equal(numbers(together), numbers(frame_of(tmp_path / "whole")), check_exact=True)
     assert not left(make_plan(settings, names), tmp_path / "joined")
-    apart = [set(read_plan(one, CELL).itertuples(index=False)) for one in stored.runs.values()]
-    assert sum(map(len, apart)) == len(set.union(*apart))
+    shards = [set(read_plan(stored_run, CELL).itertuples(index=False)) for stored_run in stored.runs.values()]
+    assert sum(map(len, shards)) == len(set.union(*shards))
 
 
 def test_two_runs_at_once_share_a_folder(tmp_path):
@@ -515,8 +543,8 @@ def test_two_runs_at_once_share_a_folder(tmp_path):
     assert set(stored.runs) == names
     assert len(names) == 2
     assert stored.notes == []
-    assert all(one.finished for one in stored.runs.values())
+    assert all(stored_run.finished for stored_run in stored.runs.values())
     assert not stored.measurements.duplicated([*CELL, "component"]).any()
     expected = numbers(frame_of(tmp_path / "whole"))
-    for one in stored.runs.values():
-        pd.testing.assert_frame_equal(numbers(joined(stored, [one])), expected, check_exact=True)
+    for stored_run in stored.runs.values():
+        pd.testing.assert_frame_equal(numbers(joined(stored, [stored_run])), expected, check_exact=True)

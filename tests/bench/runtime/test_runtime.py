@@ -10,7 +10,7 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.runtime import propagation, table
-from sdp_bench.bench.runtime.timing import REGULAR, Ratio, by_turns
+from sdp_bench.bench.runtime.timing import REGULAR, ImageNet, Mlp, TimeRatio, by_turns, sized
 from sdp_bench.bench.runtime.workloads import RULES, Workload, build
 
 
@@ -45,13 +45,13 @@ def test_works_take_turns_and_each_round_is_kept():
 def test_a_ratio_is_the_median_of_the_ratios_of_one_round():
     """It is not the ratio of medians, which a slow spell in one round would shift."""
     slow_spell = [1, 1, 50, 50, 1]
-    assert Ratio.of([2 * s for s in slow_spell], slow_spell) == Ratio(2, 2, 2)
-    assert Ratio.of([1, 2, 3, 4, 5], [1, 1, 1, 1, 1]) == Ratio(3, 2, 4)
-    assert Ratio.of([3], [2]) == Ratio(1.5, 1.5, 1.5)
+    assert TimeRatio.of([2 * s for s in slow_spell], slow_spell) == TimeRatio(2, 2, 2)
+    assert TimeRatio.of([1, 2, 3, 4, 5], [1, 1, 1, 1, 1]) == TimeRatio(3, 2, 4)
+    assert TimeRatio.of([3], [2]) == TimeRatio(1.5, 1.5, 1.5)
     with pytest.raises(ValueError, match="at least one round"):
-        Ratio.of([], [])
+        TimeRatio.of([], [])
     with pytest.raises(ValueError, match="shorter"):
-        Ratio.of([1, 2], [1])
+        TimeRatio.of([1, 2], [1])
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,33 @@ def test_a_ratio_is_the_median_of_the_ratios_of_one_round():
 )
 def test_nets_by_name(name, shape, outputs, parameters):
     state = torch.random.get_rng_state()
-    net, found = build(name)
+    net, actual_shape = build(name)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert found == shape
+    assert actual_shape == shape
     assert net(torch.zeros(1, *shape)).shape == (1, outputs)
     assert sum(p.numel() for p in net.parameters()) == parameters
+
+
+@pytest.mark.parametrize(
+    "name", ["", "mlp", "mlp-2", "cnn3-8", "cnn3-8xx4", "mlp-2x3-4-5-6", "a-b", "cnn3-8x4-", "٣-٣x٣"]
+)
+def test_other_names_are_not_nets(name):
+    with pytest.raises(ValueError, match="no net is called"):
+        sized(name)
+
+
+def test_the_name_of_a_net_has_its_sizes():
+    assert sized("mlp-2x3") == Mlp(2, 3, outputs=3, inputs=4) == sized(Mlp(2, 3).name)
+    assert sized(Mlp(2, 30, 7, 100).name) == Mlp(2, 30, 7, 100)
+    assert sized("cnn3-8x4") == ImageNet("cnn3", 8, 3, 4)
+
+
+def test_unknown_presets_and_missing_devices_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match="choose from smoke, quick, paper"):
+        table.measure("huge")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="no CUDA device here"):
+        table.measure("smoke", "cuda")
 
 
 @pytest.mark.rounding
@@ -130,6 +152,23 @@ def test_a_preset_may_name_its_methods_and_phases(monkeypatch):
     rows = table.measure(preset, on_skip=skipped.append)
     assert [(r.phase, r.method) for r in rows] == [("forward", "regular"), ("forward", "dvia")]
     assert skipped == ["mlp-1x10-5-6, forward: distprop is not installed"]
+
+
+def test_what_a_rule_does_not_support_is_left_out_with_a_note(monkeypatch):
+    forward = Workload.forward
+
+    def refusing(self, method):
+        if method == "marginal_sdp":
+            raise sr.UnsupportedError(method, "Conv2d", "0")
+        return forward(self, method)
+
+    monkeypatch.setattr(Workload, "forward", refusing)
+    skipped = []
+    rows = table.measure(table.Preset(2, 1, ("mlp-1x10",)), on_skip=skipped.append)
+    assert skipped == ["mlp-1x10, forward: rule 'marginal_sdp' does not support Conv2d (at '0' in the net)"]
+    measured = {(row.phase, row.method) for row in rows}
+    assert ("forward", "marginal_sdp") not in measured
+    assert ("training_step", "marginal_sdp") in measured
 
 
 def test_a_table_comes_back_from_its_file(tmp_path):

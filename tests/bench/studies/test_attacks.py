@@ -37,12 +37,12 @@ def test_attacks_stay_in_the_ball_and_among_images(attack, channels):
     pixels[0], pixels[1] = 0.0, 1.0
     labels = net(pixels).argmax(1)
     before = pixels.clone()
-    found = run(attack, net, pixels, labels)
+    attacked = run(attack, net, pixels, labels)
     assert torch.equal(pixels, before)
-    assert (found.pixels - pixels).abs().max() <= RADIUS + 1e-6
-    assert found.pixels.min() >= 0
-    assert found.pixels.max() <= 1
-    assert torch.equal(net(found.pixels).argmax(1) != labels, found.fooled)
+    assert (attacked.pixels - pixels).abs().max() <= RADIUS + 1e-6
+    assert attacked.pixels.min() >= 0
+    assert attacked.pixels.max() <= 1
+    assert torch.equal(net(attacked.pixels).argmax(1) != labels, attacked.fooled)
 
 
 def test_a_square_is_kept_only_where_it_makes_the_margin_smaller():
@@ -51,19 +51,19 @@ def test_a_square_is_kept_only_where_it_makes_the_margin_smaller():
         torch.nn.Flatten(), torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2)
     ).requires_grad_(requires_grad=False)
     net[3].bias[1] += 1e3  # none falls
-    lead, asked = torch.tensor([-1.0, 1.0]), []
+    lead, queried = torch.tensor([-1.0, 1.0]), []
 
     def scores(pixels):
-        asked.append(net(pixels) @ lead)
+        queried.append(net(pixels) @ lead)
         return net(pixels)
 
     pixels = images()
-    found = square(
+    attacked = square(
         scores, pixels, torch.ones(6, dtype=torch.int64), RADIUS, queries=100, generator=generator()
     )
-    margins = torch.stack(asked)
+    margins = torch.stack(queried)
     assert len(margins) == 100
-    torch.testing.assert_close(net(found.pixels) @ lead, margins.amin(0))
+    torch.testing.assert_close(net(attacked.pixels) @ lead, margins.amin(0))
     assert (margins.amin(0) < margins[0]).all()
 
 
@@ -85,17 +85,17 @@ def test_the_seed_determines_the_attack(attack):
 
 def saturated(pixels, labels):
     """A loss that underflows: exp(-1000 margin) is 0 in float32, and so is its gradient."""
-    own = pixels.flatten(1).sum(1) - 20
-    return torch.stack([torch.zeros_like(own), own], 1), torch.exp(-1000 * own) * (labels + 1)
+    margin = pixels.flatten(1).sum(1) - 20
+    return torch.stack([torch.zeros_like(margin), margin], 1), torch.exp(-1000 * margin) * (labels + 1)
 
 
 def test_a_saturated_model_stands_only_because_its_gradient_vanishes():
     """Half a radius further in any direction it would fall: search without gradients finds that."""
     pixels, labels = torch.full((3, 1, 8, 8), 0.4), torch.ones(3, dtype=torch.int64)
-    found = pgd(saturated, pixels, labels, RADIUS, steps=10, generator=generator())
-    assert not found.fooled.any()
-    assert found.vanished.all()
-    assert found.vanished_pixel.all()
+    attacked = pgd(saturated, pixels, labels, RADIUS, steps=10, generator=generator())
+    assert not attacked.fooled.any()
+    assert attacked.vanished.all()
+    assert attacked.vanished_pixel.all()
     searched = square(
         lambda tried: saturated(tried, labels[: len(tried)])[0],
         pixels,
@@ -112,8 +112,8 @@ def test_a_random_start_finds_what_the_gradient_at_the_image_hides():
     """A plateau around the image, and a slope beyond: only a point drawn in the ball sees it."""
 
     def assess(pixels, _):
-        own = 1 - 4 * ((pixels - 0.5).abs() - 0.01).clamp(min=0).flatten(1).amax(1) / RADIUS
-        return torch.stack([torch.zeros_like(own), own], 1), -own
+        margin = 1 - 4 * ((pixels - 0.5).abs() - 0.01).clamp(min=0).flatten(1).amax(1) / RADIUS
+        return torch.stack([torch.zeros_like(margin), margin], 1), -margin
 
     pixels, labels = torch.full((4, 1, 8, 8), 0.5), torch.ones(4, dtype=torch.int64)
     alone = pgd(assess, pixels, labels, RADIUS, steps=5, generator=generator(), restarts=1)
@@ -136,3 +136,48 @@ def test_the_optimum_of_a_linear_model_is_reached(attack):
     found = run(attack, scores, pixels, torch.ones(6, dtype=torch.int64), effort=60)
     assert not found.fooled.any()
     torch.testing.assert_close(found.pixels, worst)
+
+
+def half_space(weight, offset):
+    """Scores of class 1 above class 0 where the weighted sum of pixels is above an offset."""
+
+    def scores(pixels):
+        margin = (pixels * weight).flatten(1).sum(1) - offset
+        return torch.stack([-margin, margin], 1)
+
+    return scores
+
+
+def test_only_images_that_have_not_fallen_are_evaluated_again():
+    evaluated = []
+    classify = half_space(torch.ones(1, 8, 8), 32.0)
+
+    def scores(pixels):
+        evaluated.append(len(pixels))
+        return classify(pixels)
+
+    pixels = torch.cat([torch.full((3, 1, 8, 8), 0.51), torch.ones(2, 1, 8, 8)])
+    labels = torch.ones(5, dtype=torch.int64)
+    found = square(scores, pixels, labels, RADIUS, queries=50, generator=generator())
+    assert found.fooled.tolist() == [True] * 3 + [False] * 2
+    assert (evaluated[0], evaluated[-1], len(evaluated)) == (5, 2, 50)
+
+
+def test_a_pixel_without_weight_has_no_gradient():
+    weight = torch.ones(1, 8, 8)
+    weight[0, 0, 0] = 0.0
+    found = run("pgd", half_space(weight, 25.0), images(), torch.ones(6, dtype=torch.int64))
+    assert not found.vanished.any()
+    assert found.vanished_pixel.all()
+
+
+def test_a_gradient_that_is_not_a_number_counts_as_zero():
+    def assess(pixels, _):
+        total = pixels.flatten(1).sum(1)
+        loss = (total * 0).sqrt() * total.clamp(max=0).sqrt()
+        return torch.stack([torch.zeros_like(total), total + 1], 1), loss
+
+    labels = torch.ones(6, dtype=torch.int64)
+    found = pgd(assess, images(), labels, RADIUS, steps=3, generator=generator())
+    assert found.vanished.all()
+    assert found.pixels.isfinite().all()

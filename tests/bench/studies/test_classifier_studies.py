@@ -61,9 +61,9 @@ def test_groups_travel_to_workers_and_measure_all_that_they_want(name, made_up, 
         assert (again.title, again.versions) == (group.title, group.versions)
         assert again.rows.equals(group.rows)
         assert group.seconds(rows) > 0
-    found = run.run_group(again, rows)
-    assert FAILED not in set(found["status"])
-    accuracy = found[found["metric_spec"] == "accuracy"]
+    measured = run.run_group(again, rows)
+    assert FAILED not in set(measured["status"])
+    accuracy = measured[measured["metric_spec"] == "accuracy"]
     assert set(accuracy["status"]) == {MEASURED}
     assert set(accuracy["rule"]) == set(rows["rule"])
 
@@ -78,10 +78,10 @@ def test_a_set_that_is_gone_is_a_failure_of_the_group(name, made_up, cache, monk
         raise DataMissingError("MNIST is not there")
 
     monkeypatch.setattr(ImageClassification, "load", gone)
-    found = run.run_group(group, rows)
-    assert set(found["status"]) == {FAILED}
-    assert set(found["reason"]) == {"MNIST is not there"}
-    assert len(found) == len(rows.drop_duplicates(CELL))
+    measured = run.run_group(group, rows)
+    assert set(measured["status"]) == {FAILED}
+    assert set(measured["reason"]) == {"MNIST is not there"}
+    assert len(measured) == len(rows.drop_duplicates(CELL))
 
 
 @each_study

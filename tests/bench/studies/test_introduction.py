@@ -9,8 +9,8 @@ PROBLEM = TrainingImages(TRAIN.kept, TRAIN.labels, "mlp")
 
 
 def at(objective, scale):
-    (found,) = objective.at([scale])
-    return found
+    (scaled,) = objective.at([scale])
+    return scaled
 
 
 @pytest.mark.parametrize("layer", range(6))

@@ -53,3 +53,21 @@ def test_neither_monotone_transforms_nor_the_order_of_inputs_change_it(cases, ra
 def test_an_uncertainty_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="not a number"):
         risk_coverage([1.0, np.nan], [True, False])
+
+
+def test_one_uncertainty_for_all_inputs_is_the_diagonal():
+    curve = risk_coverage(np.zeros(1000), np.arange(1000) < 300)
+    assert curve.at(0.5) == 0.15
+    assert curve.area == pytest.approx(0.15)
+
+
+def test_infinite_uncertainties_come_last():
+    assert risk_coverage([np.inf, 0.0, -np.inf], [True, False, False]).area == pytest.approx(1 / 18)
+
+
+@given(CASES)
+def test_no_order_is_better_than_the_perfect_one(cases):
+    uncertainty, wrong = split(cases)
+    error = wrong.mean()
+    worst = error - error**2 / 2
+    assert perfect(error).area - 1e-12 <= risk_coverage(uncertainty, wrong).area <= worst + 1e-12

@@ -21,8 +21,8 @@ SEEDS = SeedRoot("0" * 16)
 
 
 def at(name, scale):
-    (found,) = BY_NAME[name].at([scale])
-    return found
+    (scaled,) = BY_NAME[name].at([scale])
+    return scaled
 
 
 def measured(model, objective, methods, pixels=TEST.kept, labels=TEST.labels, radii=(8, 16), steps=2):
@@ -58,8 +58,8 @@ def test_models_of_extreme_scales_stay_finite_and_can_be_attacked(name, scale):
     trainer = Trainer(PROBLEM, at(name, scale), 0, 2)
     list(trainer.run())
     assert all(tensor.isfinite().all() for tensor in trainer.net.state_dict().values())
-    found = measured(trainer.model, at(name, scale), METHODS, TEST.kept[:6], TEST.labels[:6])
-    assert all(0 <= value <= 1 for value in found.values())
+    numbers = measured(trainer.model, at(name, scale), METHODS, TEST.kept[:6], TEST.labels[:6])
+    assert all(0 <= value <= 1 for value in numbers.values())
 
 
 def test_a_model_that_looks_at_nothing_stands_with_and_falls_without_gradients():
@@ -68,16 +68,16 @@ def test_a_model_that_looks_at_nothing_stands_with_and_falls_without_gradients()
     with torch.no_grad():
         net[1].weight.zero_()
         net[1].bias.copy_(torch.eye(10)[3])
-    found = measured(Model(net, 0.0, 0.0), Objective("softmax"), ("clean", "noise", "pgd_ce", "square"))
-    assert found.pop(("clean", "accuracy", None)) == pytest.approx(0.1)
+    numbers = measured(Model(net, 0.0, 0.0), Objective("softmax"), ("clean", "noise", "pgd_ce", "square"))
+    assert numbers.pop(("clean", "accuracy", None)) == pytest.approx(0.1)
     for sigma in NOISE:
-        assert found.pop(("noise", "accuracy", f"{sigma:g}")) == pytest.approx(0.1)
+        assert numbers.pop(("noise", "accuracy", f"{sigma:g}")) == pytest.approx(0.1)
     for strength in ("8/255", "16/255"):
-        assert found.pop(("pgd_ce", "accuracy", strength)) == pytest.approx(0.1)
-        assert found.pop(("pgd_ce", "accuracy_gnz", strength)) == 0
-        assert found.pop(("pgd_ce", "accuracy_gnz_pixel", strength)) == 0
-        assert found.pop(("square", "accuracy", strength)) == pytest.approx(0.1)
-    assert found == {}
+        assert numbers.pop(("pgd_ce", "accuracy", strength)) == pytest.approx(0.1)
+        assert numbers.pop(("pgd_ce", "accuracy_gnz", strength)) == 0
+        assert numbers.pop(("pgd_ce", "accuracy_gnz_pixel", strength)) == 0
+        assert numbers.pop(("square", "accuracy", strength)) == pytest.approx(0.1)
+    assert numbers == {}
 
 
 def test_a_linear_model_has_the_robust_accuracy_of_its_margins():
@@ -90,13 +90,13 @@ def test_a_linear_model_has_the_robust_accuracy_of_its_margins():
         net[1].weight.copy_(torch.stack([torch.zeros(64), torch.ones(64) / 64]))
         net[1].bias.copy_(torch.tensor([0.0, -100.5 / 255]))
     model = Model(net, 0.0, 0.0)
-    found = measured(model, Objective("softmax"), ("clean", "pgd_ce", "square"), pixels, labels, steps=20)
-    assert found["clean", "accuracy", None] == pytest.approx(float((values > 100).double().mean()))
+    numbers = measured(model, Objective("softmax"), ("clean", "pgd_ce", "square"), pixels, labels, steps=20)
+    assert numbers["clean", "accuracy", None] == pytest.approx(float((values > 100).double().mean()))
     for radius in (8, 16):
         expected = float((values.int() - radius > 100).double().mean())
         for method in ("pgd_ce", "square"):
-            assert found[method, "accuracy", f"{radius}/255"] == pytest.approx(expected)
-        assert found["pgd_ce", "accuracy_gnz_pixel", f"{radius}/255"] == pytest.approx(expected)
+            assert numbers[method, "accuracy", f"{radius}/255"] == pytest.approx(expected)
+        assert numbers["pgd_ce", "accuracy_gnz_pixel", f"{radius}/255"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", ["softmax", "pairwise_gaussian", "pairwise_cauchy"])
@@ -104,16 +104,31 @@ def test_no_attack_helps_and_stronger_ones_hurt_more(name):
     trainer = Trainer(PROBLEM, at(name, 0.1), 0, 10)
     list(trainer.run())
     methods = tuple(method for method in METHODS if name != "softmax" or method != "pgd_own")
-    found = measured(trainer.model, at(name, 0.1), methods, TEST.kept[:10], TEST.labels[:10])
-    clean = found["clean", "accuracy", None]
+    numbers = measured(trainer.model, at(name, 0.1), methods, TEST.kept[:10], TEST.labels[:10])
+    clean = numbers["clean", "accuracy", None]
     for method in methods[2:]:
-        small = found[method, "accuracy", "8/255"]
-        large = found[method, "accuracy", "16/255"]
+        small = numbers[method, "accuracy", "8/255"]
+        large = numbers[method, "accuracy", "16/255"]
         assert large <= small <= clean
         if method != "square":
             for strength in ("8/255", "16/255"):
-                kept = [found[method, metric, strength] for metric in METRICS]
+                kept = [numbers[method, metric, strength] for metric in METRICS]
                 assert kept == sorted(kept, reverse=True)
+
+
+def test_numbers_depend_on_the_key_alone():
+    trainer = Trainer(PROBLEM, at("softmax", 0.0), 0, 20)
+    list(trainer.run())
+    images = Images(PROBLEM, TEST.kept, TEST.labels, "made up")
+
+    def numbers(seeds):
+        methods = ("noise", "pgd_ce", "square")
+        return list(
+            evaluate(trainer.model, Objective("softmax"), images, methods, seeds, radii=(40,), steps=2)
+        )
+
+    assert numbers(SEEDS) == numbers(SEEDS)
+    assert numbers(SEEDS) != numbers(SeedRoot("1" * 16))
 
 
 def test_noise_is_clamped_to_images_as_often_as_a_gaussian_leaves_them():

@@ -15,7 +15,7 @@ from sdp_bench.bench.studies.selective import CERTIFICATES, EXPERIMENT, READINGS
 from sdp_bench.bench.studies.selective.group import OBJECTIVES, POINTS, evaluate, load
 from sdp_ref import losses
 from sdp_ref.rules import SDP
-from tests.bench.studies.conftest import TEST, TRAIN
+from tests.bench.studies.conftest import TEST, TRAIN, images
 
 SMALL = Settings(sizes={"selective": Size(nets=1, epochs=1)})
 
@@ -101,29 +101,53 @@ def test_a_linear_net_has_the_scores_of_its_exact_laws():
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)).eval()
     model = Model(net, 1e-3, 2e-3)
     classes, uncertainty = evaluate(model, OBJECTIVES["softmax"], SCORES["softmax"], PROBLEM, TEST.kept)
+
     weight, bias = net[1].weight.detach().double(), net[1].bias.detach().double()
     location = TEST.kept.flatten(1).double() / 255 @ weight.T + bias
-    gaussian = sr.Gaussian(location, (0.01 * weight @ weight.T).expand(40, -1, -1))
-    cauchy = sr.Cauchy(location, (0.1 * weight.abs().sum(1)).expand(40, -1))
-    expected = {
-        ("softmax_entropy", ""): losses.softmax_entropy(location),
-        ("dirichlet", "mean"): losses.softmax_entropy(location),
-    }
-    for combine in ("mean", "geometric", "minimum"):
-        expected["pairwise_gaussian", combine] = losses.entropy(losses.pairwise_scores(gaussian, combine))
-        expected["pairwise_cauchy", combine] = losses.entropy(losses.pairwise_scores(cauchy, combine))
-    for key, values in expected.items():
-        torch.testing.assert_close(uncertainty[key], values, atol=1e-5, rtol=1e-5)
-    total = 1e-4 + 1e-3 + 2e-3 * (location.softmax(1).square() @ gaussian.variance[0]).sqrt()
-    torch.testing.assert_close(uncertainty["dirichlet", "concentration"], total.log(), atol=1e-4, rtol=1e-4)
-    law = torch.distributions.Dirichlet(location.softmax(1) / total[:, None])
-    torch.testing.assert_close(uncertainty["dirichlet", "law"], law.entropy(), atol=1e-2, rtol=1e-4)
+    covariance = 0.01 * weight @ weight.T
     assert torch.equal(classes, location.argmax(1))
-    alone = losses.OrthonormalCertificates.fit(TRAIN.kept.flatten(1).float() / 255, 64)
-    everything = alone.score(TEST.kept.flatten(1).float() / 255)
-    torch.testing.assert_close(
-        uncertainty["orthonormal_certificates", str(CERTIFICATES[-1])].float(), everything
-    )
+    entropy = losses.softmax_entropy(location)
+    torch.testing.assert_close(uncertainty["softmax_entropy", ""], entropy, atol=1e-5, rtol=1e-5)
+
+    gaussian = sr.Gaussian(location, covariance.expand(40, -1, -1))
+    cauchy = sr.Cauchy(location, (0.1 * weight.abs().sum(1)).expand(40, -1))
+    for combine in ("mean", "geometric", "minimum"):
+        for score, law in (("pairwise_gaussian", gaussian), ("pairwise_cauchy", cauchy)):
+            expected = losses.entropy(losses.pairwise_scores(law, combine))
+            torch.testing.assert_close(uncertainty[score, combine], expected, atol=1e-5, rtol=1e-5)
+
+    # Dirichlet output: probabilities over a scale of 1e-4 + offset + slope * deviation (Gast & Roth).
+    probabilities = location.softmax(1)
+    deviation = (probabilities.square() @ covariance.diagonal()).sqrt()
+    scale = 1e-4 + 1e-3 + 2e-3 * deviation
+    torch.testing.assert_close(uncertainty["dirichlet", "mean"], entropy, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(uncertainty["dirichlet", "concentration"], scale.log(), atol=1e-4, rtol=1e-4)
+    law = torch.distributions.Dirichlet(probabilities / scale[:, None])
+    torch.testing.assert_close(uncertainty["dirichlet", "law"], law.entropy(), atol=1e-2, rtol=1e-4)
+
+    # The net has one layer, so its features are the pixels.
+    certificates = losses.OrthonormalCertificates.fit(TRAIN.kept.flatten(1).float() / 255, 64)
+    expected = certificates.score(TEST.kept.flatten(1).float() / 255)
+    actual = uncertainty["orthonormal_certificates", str(CERTIFICATES[-1])]
+    torch.testing.assert_close(actual.float(), expected)
+
+
+def test_models_of_one_seed_start_from_one_net_and_seeds_differ():
+    nets = [Trainer(PROBLEM, objective, 3, 1).net.state_dict() for objective in OBJECTIVES.values()]
+    assert all(same(nets[0], net) for net in nets[1:])
+    assert not same(nets[0], Trainer(PROBLEM, OBJECTIVES["softmax"], 4, 1).net.state_dict())
+
+
+def test_fewer_certificates_are_those_that_would_be_fitted_alone(trained):
+    net, name = trained["softmax"].model.net, "orthonormal_certificates"
+    many = images(600, seed=5)
+    problem = TrainingImages(many.kept, many.labels)
+    _, uncertainty = evaluate(trained["softmax"].model, OBJECTIVES["softmax"], (name,), problem, TEST.kept)
+    with torch.no_grad():
+        fitted = net[:-1](many.kept.float() / 255)
+        scored = net[:-1](TEST.kept.float() / 255)
+    alone = losses.OrthonormalCertificates.fit(fitted, 100).score(scored)
+    torch.testing.assert_close(uncertainty[name, "100"].float(), alone, atol=1e-6, rtol=1e-3)
 
 
 @pytest.mark.rounding
@@ -158,17 +182,17 @@ def test_both_kinds_of_pairs_have_laws_of_their_own_whichever_was_trained_with(
     assert torch.equal(classes, first.location.argmax(1))
 
 
-@pytest.mark.parametrize("place", [0, 1, 4])
-def test_a_group_gives_all_that_it_wants(place, made_up, cache):
+@pytest.mark.parametrize("index", [0, 1, 4])
+def test_a_group_gives_all_that_it_wants(index, made_up, cache):
     plan = plan_of([EXPERIMENT], SMALL, [])
-    name, group = [*plan.groups.items()][place]
-    found = run.run_group(group, plan.rows[plan.rows["group"] == name])
-    assert set(found["status"]) == {MEASURED}
+    name, group = [*plan.groups.items()][index]
+    measured = run.run_group(group, plan.rows[plan.rows["group"] == name])
+    assert set(measured["status"]) == {MEASURED}
     for score in SCORES[group.objective]:
-        rows = found[found["rule"] == score]
+        rows = measured[measured["rule"] == score]
         components = rows["component"].where(rows["component"].notna(), "")
         values = dict(zip(zip(rows["metric_spec"], components, strict=True), rows["value"], strict=True))
-        assert [k for k in values if k[0] == "rcauc"] == [("rcauc", each) for each in READINGS[score]]
+        assert [k for k in values if k[0] == "rcauc"] == [("rcauc", reading) for reading in READINGS[score]]
         risk = np.array([values["risk", point] for point in POINTS])
         assert risk[0] == 0
         assert (np.diff(risk) >= -1e-12).all()
@@ -177,5 +201,5 @@ def test_a_group_gives_all_that_it_wants(place, made_up, cache):
         area = values["rcauc", READINGS[score][0]]
         assert np.trapezoid(risk, dx=0.01) == pytest.approx(area, abs=2e-3)
         assert area >= 0.125
-    assert set(found["unit_of_measure"]) == {"1"}
-    assert "" not in set(found["component"])  # what has one number has no name for it
+    assert set(measured["unit_of_measure"]) == {"1"}
+    assert "" not in set(measured["component"])  # what has one number has no name for it

@@ -8,14 +8,14 @@ from sdp_bench.bench.studies.uci.stacked import (
     GAUSSIAN,
     OBJECTIVES,
     SQUARED_ERROR,
-    Nets,
+    Hyperparameters,
+    NetStack,
     Problem,
-    Setting,
-    Trainer,
+    StackTrainer,
 )
 from tests.bench.studies.conftest import copy_of
 
-SETTINGS = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2), Setting(1e-2, 1.0))
+SETTINGS = (Hyperparameters(1e-2, 0.0), Hyperparameters(1e-3, 1e-2), Hyperparameters(1e-2, 1.0))
 SEEDS = (3, 8)
 ROWS, INPUTS = 100, 5
 
@@ -28,7 +28,7 @@ def problem(dtype=torch.float64, rows=ROWS):
 
 
 def trained(objective, epochs=3, **options):
-    trainer = Trainer(problem(**options), objective, SETTINGS)
+    trainer = StackTrainer(problem(**options), objective, SETTINGS)
     for _ in trainer.run(epochs):
         pass
     return trainer
@@ -61,8 +61,8 @@ def loss_of(name, net, log_variance, x, y, levels):
 def test_each_net_is_trained_as_torch_trains_it_alone(name):
     objective, epochs = OBJECTIVES[name], 3
     together = trained(objective, epochs)
-    first = Nets.initial(problem(), objective, len(SETTINGS))
-    data = Trainer(problem(), objective, SETTINGS)
+    first = NetStack.initial(problem(), objective, len(SETTINGS))
+    data = StackTrainer(problem(), objective, SETTINGS)
     batches = []
     for epoch in range(epochs):
         data.epochs = epoch
@@ -70,16 +70,19 @@ def test_each_net_is_trained_as_torch_trains_it_alone(name):
     for index in range(len(first)):
         seed, setting = divmod(index, len(SETTINGS))
         net, log_variance = copy_of(first, index)
-        groups = [{"params": net.parameters(), "weight_decay": SETTINGS[setting].weight_decay}]
-        optimizer = torch.optim.Adam(
-            [*groups, {"params": [log_variance]}], lr=SETTINGS[setting].learning_rate
-        )
+        groups = [
+            {"params": net.parameters(), "weight_decay": SETTINGS[setting].weight_decay},
+            {"params": [log_variance]},
+        ]
+        optimizer = torch.optim.Adam(groups, lr=SETTINGS[setting].learning_rate)
         for x, y, levels in batches:
             for start in range(0, ROWS, stacked.BATCH):
                 rows = slice(start, start + stacked.BATCH)
-                own = levels[seed, 0, rows] if objective.name == "sqr" else None
+                levels_of_rows = levels[seed, 0, rows] if objective.name == "sqr" else None
+                inputs, targets = x[seed, :, rows].T, y[seed, 0, rows]
+                loss = loss_of(name, net, log_variance, inputs, targets, levels_of_rows)
                 optimizer.zero_grad()
-                loss_of(name, net, log_variance, x[seed, :, rows].T, y[seed, 0, rows], own).backward()
+                loss.backward()
                 optimizer.step()
         alone = {
             "weight": net[0].weight,
@@ -108,11 +111,11 @@ def test_the_gain_of_the_variance_is_that_of_sdp():
 
 def test_members_of_an_ensemble_draw_anew_and_the_first_is_the_net_alone():
     data = problem()
-    one = Nets.initial(Problem(data.features, data.targets, SEEDS, 0), GAUSSIAN, 1)
-    two = Nets.initial(Problem(data.features, data.targets, SEEDS, 1), GAUSSIAN, 1)
-    assert torch.equal(one.weight, Nets.initial(data, GAUSSIAN, 1).weight)
+    first = NetStack.initial(Problem(data.features, data.targets, SEEDS, 0), GAUSSIAN, 1)
+    second = NetStack.initial(Problem(data.features, data.targets, SEEDS, 1), GAUSSIAN, 1)
+    assert torch.equal(first.weight, NetStack.initial(data, GAUSSIAN, 1).weight)
     for part in ("weight", "second"):
-        assert not (one.tensors[part] == two.tensors[part]).any()
+        assert not (first.tensors[part] == second.tensors[part]).any()
 
 
 @pytest.mark.rounding
@@ -120,7 +123,7 @@ def test_a_training_goes_on_from_its_state_to_the_last_bit():
     through = trained(GAUSSIAN, 4, dtype=torch.float32)
     half = trained(GAUSSIAN, 2, dtype=torch.float32)
     state = half.to_bytes()
-    resumed = Trainer(problem(torch.float32), GAUSSIAN, SETTINGS)
+    resumed = StackTrainer(problem(torch.float32), GAUSSIAN, SETTINGS)
     resumed.restore(state)
     assert (resumed.epochs, resumed.steps) == (2, half.steps)
     for _ in resumed.run(4):
@@ -128,4 +131,19 @@ def test_a_training_goes_on_from_its_state_to_the_last_bit():
     for name, tensor in through.nets.tensors.items():
         assert torch.equal(tensor, resumed.nets.tensors[name])
     with pytest.raises(ValueError, match="another stack"):
-        Trainer(problem(), SQUARED_ERROR, SETTINGS).restore(state)
+        StackTrainer(problem(), SQUARED_ERROR, SETTINGS).restore(state)
+
+
+def test_quantile_levels_are_drawn_again_in_every_epoch():
+    trainer = StackTrainer(problem(), OBJECTIVES["sqr"], SETTINGS)
+    levels = trainer._shuffled()[2]
+    trainer.epochs = 1
+    assert not torch.equal(levels, trainer._shuffled()[2])
+    assert 0 <= levels.min() < 0.1
+    assert 0.9 < levels.max() <= 1
+
+
+def test_denormal_numbers_are_kept_after_training():
+    tiny = torch.ones(1) * 1e-40
+    trained(SQUARED_ERROR, 1)
+    assert (tiny * 1).item() != 0

@@ -52,10 +52,10 @@ def test_the_chance_counts_pairs_and_equals_half():
         [[0.1, 0.0], [-0.5, 0.0], [9.0, 0.0]]
     )  # more uncertain than both; level, and more; less
     data = Moons(tested, torch.tensor([1, 1]), tested, torch.tensor([1, 0]), far)
-    found = numbers(RECIPES["softmax"], net, data)
-    assert found["far_over_seen"] == pytest.approx((2 + 1.5 + 0) / 6)
-    assert found["accuracy"] == 0.5
-    assert found["entropy_seen"] > found["entropy_far"] * 0.5
+    values = numbers(RECIPES["softmax"], net, data)
+    assert values["far_over_seen"] == pytest.approx((2 + 1.5 + 0) / 6)
+    assert values["accuracy"] == 0.5
+    assert values["entropy_seen"] > values["entropy_far"] * 0.5
 
 
 def test_training_is_decided_by_its_seed_and_lowers_its_loss():
@@ -81,12 +81,12 @@ def test_its_groups_are_recipes_times_seeds_and_their_rows_whole():
     longer = plan_of([EXPERIMENT], settings(epochs=3), [])
     assert not set(plan.rows["unit"]) & set(longer.rows["unit"])
     name, group = next(iter(groups.items()))
-    found = run_group(group, plan.rows[plan.rows["group"] == name])
-    assert set(found["status"]) == {MEASURED}
-    assert set(found["unit"]) == {group.key(0)}
-    pairs = set(found[["rule", "metric_spec"]].itertuples(index=False, name=None))
+    measured = run_group(group, plan.rows[plan.rows["group"] == name])
+    assert set(measured["status"]) == {MEASURED}
+    assert set(measured["unit"]) == {group.key(0)}
+    pairs = set(measured[["rule", "metric_spec"]].itertuples(index=False, name=None))
     assert pairs == {("sdp", metric) for metric in EXPERIMENT.metrics}
-    first = found.iloc[0]
+    first = measured.iloc[0]
     assert (first["dataset"], first["objective"], first["sigma"]) == ("two moons", "softmax", 0.3)
     assert "2-64-64-64-2" in first["recipe"]
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sdp_bench.bench.datasets.sets import YACHT
-from sdp_bench.bench.errors import RunFailedError
+from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.results.columns import FAILED, MEASURED
 from sdp_bench.bench.runs import driver as run
@@ -14,11 +14,11 @@ from sdp_bench.bench.studies.uci import EXPERIMENT as UCI
 from sdp_bench.bench.studies.uci import METHODS, READINGS, stacked
 from sdp_bench.bench.studies.uci import group as work
 from sdp_bench.bench.studies.uci.group import splits
-from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Problem, Setting
+from sdp_bench.bench.studies.uci.stacked import SQUARED_ERROR, Hyperparameters, Problem
 from tests.bench.conftest import left, made_up_tables, run_all, statuses
 
 SETTINGS = Settings().but(nets=2, datasets=("yacht",), training={"epochs": 100})
-GRID = (Setting(1e-2, 0.0), Setting(1e-3, 1e-2))
+GRID = (Hyperparameters(1e-2, 0.0), Hyperparameters(1e-3, 1e-2))
 
 
 @pytest.fixture(autouse=True)
@@ -91,8 +91,8 @@ def test_measurements_before_a_failure_are_kept(monkeypatch):
         return 1 / 0 if method == "monte_carlo:samples=1000" else evaluate(method, *arguments)
 
     monkeypatch.setattr(work, "evaluate", failing)
-    found = run.run_group(group, plan.rows[plan.rows["group"] == name])
-    rules = found.groupby("status")["rule"].agg(set)
+    measured = run.run_group(group, plan.rows[plan.rows["group"] == name])
+    rules = measured.groupby("status")["rule"].agg(set)
     assert rules[MEASURED] >= {"monte_carlo:samples=10", "monte_carlo:samples=100"}
     assert "monte_carlo:samples=1000" in rules[FAILED]
     assert not rules[FAILED] & rules[MEASURED]
@@ -137,3 +137,21 @@ def test_nets_of_another_version_of_the_training_are_trained_again(cache, monkey
         monkeypatch.setattr(stacked, "VERSION", version)
         nets()
     assert len(list(cache.iterdir())) == 2
+
+
+def test_a_failure_is_recorded_for_every_seed_and_method(monkeypatch):
+    plan = plan_of([UCI], SETTINGS, [])
+    name, group = next(iter(plan.groups.items()))
+    monkeypatch.setattr(work, "get_nets", lambda *_: 1 / 0)
+    rows = plan.rows[plan.rows["group"] == name]
+    found = run.run_group(group, rows)
+    assert set(found["status"]) == {FAILED}
+    assert set(found["reason"]) == {"ZeroDivisionError: division by zero"}
+    assert set(zip(found["unit"], found["rule"], strict=True)) == set(
+        zip(rows["unit"], rows["rule"], strict=True)
+    )
+
+
+def test_an_unknown_set_is_refused():
+    with pytest.raises(UserError, match="data set 'iris' not found; choose from"):
+        groups_of(SETTINGS.but(datasets=("iris",)))

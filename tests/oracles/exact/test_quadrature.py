@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import integrate, special
+from scipy import integrate, optimize, special
 
 from sdp_bench.oracles.exact.quadrature import Mixed, Piece, exact_total_variation, exact_wasserstein
 from sdp_bench.oracles.exact.stable import CAUCHY, NORMAL, stable
@@ -108,7 +108,46 @@ def test_tv_of_moment_matching_against_mpmath(r):
     assert exact_total_variation(normal(r, 1).relu(), normal(mean, sd)) == pytest.approx(expected, abs=EXACT)
 
 
+@pytest.mark.parametrize("alpha", [0.8, 1.8])
+def test_tv_of_stable_laws_against_plain_quadrature(alpha):
+    law = stable(alpha)
+    truth = Mixed.location_scale(law, 0.5, 1.0).relu()
+    other = Mixed.location_scale(law, 0.9, 0.7)
+
+    def difference(x):
+        return float(truth.density(np.array(x)) - other.density(np.array(x)))
+
+    points = np.linspace(1e-9, 6, 401)
+    signs = np.sign([difference(x) for x in points])
+    crossings = [
+        optimize.brentq(difference, points[i], points[i + 1], xtol=1e-14)
+        for i in np.flatnonzero(signs[:-1] != signs[1:])
+    ]
+    assert len(crossings) == 2
+    inside = sum(
+        abs(integrate.quad(difference, low, high, epsabs=1e-13)[0])
+        for low, high in itertools.pairwise([0.0, *crossings, 6.0])
+    )
+    # Beyond 6 the density of the narrower law is smaller; on x < 0 only that law has mass.
+    beyond = float(law.survival(np.array(5.5)) - law.survival(np.array(5.1 / 0.7)))
+    below = float(law.survival(np.array(0.9 / 0.7)))
+    expected = (truth.atom(0.0) + inside + beyond + below) / 2
+    assert exact_total_variation(truth, other) == pytest.approx(expected, abs=EXACT)
+
+
 # W1
+
+
+def test_w1_of_point_masses_is_their_distance():
+    assert exact_wasserstein(Mixed.point(-1.0), Mixed.point(2.5)) == pytest.approx(3.5, abs=1e-14)
+
+
+@pytest.mark.parametrize("alpha", [1.2, 1.5, 1.8])
+def test_w1_of_a_centred_stable_law_to_its_relu_is_half_its_mean_size(alpha):
+    """Half of E|X|, which is 2 Γ(1 − 1/α) / π."""
+    x = Mixed.location_scale(stable(alpha), 0.0, 1.0)
+    expected = math.gamma(1 - 1 / alpha) / math.pi
+    assert exact_wasserstein(x.relu(), x) == pytest.approx(expected, rel=EXACT)
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e-3, 0.5, 30.0, 1e4])
@@ -229,7 +268,27 @@ def test_a_change_of_units_scales_w1_and_leaves_tv_as_it_is(m, s, unit):
     assert exact_wasserstein(p_scaled, q_scaled) == pytest.approx(unit * exact_wasserstein(p, q), rel=1e-9)
 
 
+@given(m=st.floats(-3, 3), s=st.floats(0.1, 5))
+@settings(max_examples=20, deadline=None)
+def test_relu_increases_no_distance(m, s):
+    p, q = normal(0.4, 1.0), normal(m, s)
+    for distance in (exact_total_variation, exact_wasserstein):
+        assert distance(p.relu(), q.relu()) <= distance(p, q) + EXACT
+
+
 # Measures
+
+
+def test_images_of_point_masses():
+    assert Mixed.point(2.0).relu() == Mixed.point(2.0)
+    assert Mixed.point(-2.0).relu() == Mixed.point(0.0)
+    assert Mixed.point(-2.0).leaky_relu(0.5) == Mixed.point(-1.0)
+    assert normal(-1.0, 0.0).relu() == Mixed.point(0.0)
+
+
+def test_relu_is_idempotent():
+    image = normal(0.3, 1.0).relu()
+    assert image.relu() == image
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.1, 1.0, 3.0])
@@ -266,6 +325,8 @@ def test_a_law_without_an_exact_measure_is_refused():
         Mixed.of(unchecked(DiagonalGaussian, pair[:, :1], pair[:, :1] - 1))
     with pytest.raises(ValueError, match="scale must be"):
         normal(0.0, -1.0)
+    with pytest.raises(ValueError, match="scale must be"):
+        normal(0.0, math.inf)
     with pytest.raises(ValueError, match="location must be finite"):
         normal(math.nan, 1.0)
     with pytest.raises(ValueError, match="negative_slope"):

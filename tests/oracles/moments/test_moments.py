@@ -105,6 +105,15 @@ def test_a_point_mass_predicted_as_one_is_exact():
     assert missing.value == 0
 
 
+def test_std_ratios_are_those_of_the_predicted_standard_deviations():
+    variances = torch.tensor(COVARIANCE.diagonal() * [4.0, 1.0, 0.25])[None]
+    ratios = oracles.std_ratio(draw(1, 100_000), DiagonalGaussian(EXACT.mean, variances))
+    for ratio, exact in zip(ratios, [2.0, 1.0, 0.5], strict=True):
+        assert abs(ratio.value - exact) < 4 * ratio.stderr
+        assert ratio.floor == 1
+    assert [ratio.indistinguishable for ratio in ratios] == [False, True, False]
+
+
 def from_moments(mean, covariance):
     z = np.random.default_rng(1).standard_normal((500, len(mean)))
     z -= z.mean(0)
@@ -119,6 +128,18 @@ def test_bures_is_gelbrichs_distance():
     expected = np.sqrt(0.05 + np.trace(COVARIANCE + other - 2 * cross))
     value = oracles.bures(from_moments(MEAN, COVARIANCE), gaussian(other_mean, other)).value
     assert value == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("sds", "shift", "expected"),
+    [((1, 2), (0, 0), 0), ((1, 4), (0, 0), 2), ((0, 2), (2, 2), 3), ((1, 0), (1, 0), 5**0.5)],
+)
+def test_bures_of_independent_outputs_is_the_distance_of_means_and_sds(sds, shift, expected):
+    samples = from_moments(np.zeros(2), np.diag([1.0, 4.0]))
+    mean = torch.tensor([shift], dtype=torch.float64)
+    variance = torch.tensor([sds], dtype=torch.float64) ** 2
+    value = oracles.bures(samples, DiagonalGaussian(mean, variance)).value
+    assert value == pytest.approx(expected, abs=1e-7)
 
 
 @pytest.mark.parametrize("exponent", [-500, -250, 250, 500])
@@ -202,6 +223,25 @@ def test_an_indefinite_prediction_has_infinite_kl_and_a_finite_distance():
 
 
 @pytest.mark.parametrize("metric", METRICS)
+def test_twenty_samples_give_finite_numbers(metric):
+    samples = np.random.default_rng(1).standard_normal((20, 3))
+    estimate = metric(samples, DiagonalGaussian(torch.zeros(1, 3), torch.ones(1, 3)))
+    assert np.isfinite([estimate.value, estimate.floor, estimate.floor95, estimate.stderr]).all()
+
+
+def test_a_sobol_draw_has_smaller_floors():
+    x = DiagonalGaussian(torch.zeros(1, 2), torch.ones(1, 2))
+
+    def estimate(sampler):
+        draws = oracles.sample_outputs(torch.nn.Identity(), x, 2**14, seed=1, sampler=sampler)
+        return oracles.bures(oracles.Moments.from_samples(draws, 16), x)
+
+    plain, sobol = estimate("mc"), estimate("sobol")
+    assert sobol.floor < plain.floor / 5
+    assert sobol.value < plain.floor / 2
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_standard_errors_are_the_spread_of_repeated_draws(metric):
     assert_standard_errors_are_the_spread([metric(draw(r, 4000), WRONG) for r in range(200)])
 
@@ -210,6 +250,7 @@ def test_standard_errors_are_the_spread_of_repeated_draws(metric):
     ("call", "message"),
     [
         (lambda: oracles.Moments.from_samples(draw(1, 3)), "N >= 4"),
+        (lambda: oracles.Moments.from_samples(draw(1, 9)[0]), r"shape \(N, m\)"),
         (lambda: oracles.Moments.from_samples(draw(1, 9), 1), "blocks must be at least 2"),
         (lambda: oracles.Moments.from_samples(np.full((9, 2), np.inf)), "non-finite"),
         (lambda: oracles.Moments.from_stream([draw(1, 9)]), "at least two blocks"),

@@ -164,3 +164,21 @@ def test_samples_of_many_chunks_are_counted_on_a_device_as_on_the_cpu(name):
     assert there.sum(-1).max() == len(samples)
     assert np.array_equal(there, partition.counts(samples))
     assert stand_in.copied == there.size
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_a_device_refuses_samples_with_the_message_of_the_cpu(name):
+    pilot = LAWS["continuous"](np.random.default_rng(0), 3)
+    partition = PARTITIONS[name][0](pilot)
+    samples = torch.tensor(pilot)
+    refused = [samples[:, :2], samples[0], samples[:0], samples.long()]
+    for entry in (math.nan, math.inf, -math.inf):
+        not_finite = samples.clone()
+        not_finite[-1, 1] = entry
+        refused.append(not_finite)
+    for bad in refused:
+        with pytest.raises(ValueError, match="samples") as on_cpu:
+            partition.counts(bad)
+        with StandIn() as stand_in, pytest.raises(ValueError, match="samples") as on_device:
+            partition.counts(bad.to(stand_in.device))
+        assert str(on_device.value) == str(on_cpu.value)

@@ -34,6 +34,11 @@ def test_a_shift_of_all_outputs_is_seen_by_no_distance():
     assert sliced_total_variation(x, y).value == pytest.approx(sliced_total_variation(x, shifted).value)
 
 
+def test_cells_of_the_margin_have_equal_mass():
+    pilot = logits(6400, 1)
+    assert (np.abs(Margin.from_samples(pilot, 64).counts(pilot) - 100) <= 1).all()
+
+
 def test_the_summary_of_pairs_is_that_of_the_pairs():
     x, y = logits(5000, 1), logits(4000, 2) * 1.1
     partition = ScoreDifferences.from_samples(logits(5000, 3), 30)

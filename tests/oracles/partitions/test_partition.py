@@ -46,6 +46,19 @@ def test_the_tree_has_cells_of_equal_mass():
     assert abs(((fresh - 256) ** 2 / 512).sum() - 512) < 4 * np.sqrt(2 * 512)
 
 
+@pytest.mark.parametrize("axes", [principal_axes, central_axes])
+def test_the_tree_has_cells_of_equal_mass_under_heavy_tails(axes):
+    samples = np.random.default_rng(5).standard_cauchy((2**14, 3)).astype(np.float32)
+    tree = oracles.EqualMassTree.from_samples(samples, 64, axes=axes)
+    assert tree.counts(samples).tolist() == [2**8] * 64 + [0]
+
+
+def test_extremes_of_the_pilot_are_within_the_minmax_range():
+    pilot = correlated(5000, 1).astype(np.float32)
+    counts = oracles.AxisBins.from_samples(pilot, 7, "minmax").counts(pilot).reshape(9, 9, 9)
+    assert counts[1:-1, 1:-1, 1:-1].sum() == len(pilot)
+
+
 def test_the_tree_resolves_thin_directions():
     """A third principal standard deviation wrong by a factor of three is nearly as plain as a first."""
     rng = np.random.default_rng(3)
@@ -86,6 +99,14 @@ def test_a_constant_output_is_a_point_mass():
     differences = oracles.ScoreDifferences.from_samples(constant)
     values = [e.value for e in oracles.pairwise_total_variation(constant, elsewhere, differences)]
     assert values == [1.0, 0.0, 1.0]
+
+
+def test_outputs_that_are_zero_are_a_point_mass():
+    """No difference from zero is rounding, however small."""
+    zero = np.zeros((600, 2))
+    for partition in partitions(zero)[:3]:
+        assert oracles.total_variation(zero, zero, partition).value == 0
+        assert oracles.total_variation(zero, zero + np.array([0.0, 1e-9]), partition).value == 1
 
 
 @pytest.mark.parametrize("atom", [0.3, 0.7])
@@ -166,6 +187,13 @@ def test_the_floor_agrees_with_its_asymptotic_formula():
     assert floor.upper95 > floor.mean
 
 
+def test_the_floor_depends_on_its_seed_alone():
+    counts = np.arange(50)
+    first = oracles.total_variation_floor(counts, 100, seed=1)
+    assert first == oracles.total_variation_floor(counts, 100, seed=1)
+    assert first != oracles.total_variation_floor(counts, 100, seed=2)
+
+
 PILOT = correlated(1000, 1)
 NAN = np.where(np.arange(3) == 1, np.nan, PILOT)
 DIFFERENCES = oracles.ScoreDifferences.from_samples(PILOT)
@@ -179,16 +207,23 @@ FLOOR = oracles.Floor(0.0, 0.0)
         (lambda: oracles.AxisBins.from_samples(PILOT, bin_range="wide"), "'quantiles' or 'minmax'"),
         (lambda: oracles.AxisBins.from_samples(np.ones((50, 10))), "take fewer bins or an EqualMassTree"),
         (lambda: oracles.AxisBins.from_samples(NAN), "pilot has non-finite"),
+        (lambda: oracles.AxisBins.from_samples(PILOT[0]), r"matrix \(samples, m\)"),
         (lambda: oracles.AxisBins.from_samples(PILOT.astype(int)), "floating-point matrix"),
         (lambda: oracles.EqualMassTree.from_samples(PILOT, 100), "power of two, got 100"),
         (lambda: oracles.EqualMassTree.from_samples(PILOT, 1024), "cannot fix 1024 cells"),
         (lambda: oracles.ScoreDifferences.from_samples(PILOT[:, :1]), "at least two outputs"),
         (lambda: oracles.ScoreDifferences.from_samples(PILOT, 2), "bins must be an integer of at least 3"),
+        (lambda: oracles.Classes(0), "m must be an integer of at least 1"),
+        (lambda: oracles.Classes(3).counts(PILOT[:0]), "got shape"),
         (lambda: oracles.Classes(3).counts(NAN), "samples have non-finite"),
         (lambda: oracles.Classes(4).counts(PILOT), "samples have 3 outputs, the partition 4"),
         (lambda: oracles.total_variation(PILOT, PILOT, DIFFERENCES), "pairwise_total_variation"),
         (lambda: oracles.total_variation_of_counts([1, 2], [1, 2, 3], FLOOR), "of the same cells"),
         (lambda: oracles.total_variation_of_counts([1, -2], [1, 2], FLOOR), "oracle_counts must be"),
+        (lambda: oracles.total_variation_of_counts([1, 2], [0, 0], FLOOR), "rule_counts must be"),
+        (lambda: OutputBins.from_samples(PILOT, 2), "bins must be an integer of at least 3"),
+        (lambda: OutputBins.from_samples(NAN), "the pilot has non-finite entries"),
+        (lambda: OutputBins.from_samples(PILOT[0]), "floating-point matrix"),
         (lambda: oracles.total_variation_floor([1, 2], 0), "rule_total must be an integer of at least 1"),
     ],
 )
@@ -208,6 +243,15 @@ def test_of_three_axes_the_tree_is_all(axes):
     pilot, samples = turned(5000, axes, 1), turned(3000, axes, 2)
     counts = PrincipalCells.from_samples(pilot).counts(samples)
     assert np.array_equal(counts, EqualMassTree.from_samples(pilot).counts(samples)[None])
+
+
+@pytest.mark.parametrize("cells", [2, 8, 64])
+def test_of_few_cells_an_axis_has_edges_in_its_tails_and_at_its_median(cells):
+    partition = PrincipalCells.from_samples(turned(1000, 5, 1), cells)
+    assert partition.edges.shape == (5, 7 if cells == 64 else 3)
+    counts = partition.counts(turned(3000, 5, 2))
+    assert counts.shape == (11, partition.cells)
+    assert (counts.sum(1) == 3000).all()
 
 
 @pytest.mark.parametrize(("axes", "pairs"), [(4, 6), (20, 190), (30, 180), (200, 200)])

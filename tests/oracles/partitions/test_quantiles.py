@@ -69,6 +69,14 @@ def test_replicates_have_the_covariance_of_quantiles(draw, law, size):
     assert np.abs(replicates.mean(0) - quantiles(values).values[:, 0]).max() < 0.2 * sds.max()
 
 
+def test_replicates_of_other_seeds_are_independent():
+    estimate = quantiles(cauchys(1))
+    first = estimate.replicates(4000, seed=1)[:, 9, 0]
+    second = estimate.replicates(4000, seed=2)[:, 9, 0]
+    assert abs(np.corrcoef(first, second)[0, 1]) < 4 / np.sqrt(4000)
+    assert (estimate.replicates(5, seed=1) == estimate.replicates(5, seed=1)).all()
+
+
 def test_distances_between_scaled_and_shifted_laws_have_their_closed_forms():
     """A scale 1.5 times as large moves the quantile q by q / 2, a shift of one moves all by one."""
     q = stats.cauchy.ppf(LEVELS)

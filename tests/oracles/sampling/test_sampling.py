@@ -37,6 +37,13 @@ def test_the_seed_alone_decides_the_normals(sampler):
     assert float((first == other).float().mean()) < 1e-3
 
 
+def test_a_seed_sequence_is_not_changed():
+    root = np.random.SeedSequence(5)
+    first = oracles.standard_normals(100, 2, seed=root)
+    assert torch.equal(oracles.standard_normals(100, 2, seed=root), first)
+    assert not torch.equal(oracles.standard_normals(100, 2, seed=root.spawn(1)[0]), first)
+
+
 @pytest.mark.rounding
 @pytest.mark.parametrize(
     "law", [diagonal(), Cauchy(MEAN, MEAN.abs()), SymmetricStable(MEAN, MEAN.abs(), 1.5)]
@@ -79,9 +86,10 @@ def test_threads_do_not_change_the_samples(net, sampler):
 INNER = nn.Sequential(nn.ReLU(), nn.Linear(3, 9, bias=False), nn.Identity(), nn.Tanh(), nn.Sigmoid())
 ODD = seeded(nn.Sequential(nn.Flatten(), INNER, nn.Linear(9, 2), nn.ReLU())).float()
 ACTIVATIONS = nn.ReLU(inplace=True), nn.Tanh(), nn.GELU(), nn.Hardtanh()
+CHAINS = [network(3, 30, 7, 2, activation=lambda layer=layer: layer) for layer in ACTIVATIONS]
 
 
-@pytest.mark.parametrize("net", [*(network(3, 30, 7, 2, activation=lambda a=a: a) for a in ACTIVATIONS), ODD])
+@pytest.mark.parametrize("net", [*CHAINS, ODD])
 def test_the_fast_path_gives_what_the_network_gives(net):
     assert isinstance(forward.chunked_forward(net, torch.Size([3])), forward.Chain)
     inputs = oracles.sample_outputs(nn.Identity(), diagonal(), 5000, seed=4)
@@ -175,6 +183,11 @@ def test_gaussians_have_their_mean_and_covariance():
     assert ((draws - x.mean[0]) @ normal).abs().max() < 1e-4
 
 
+def test_a_component_without_variance_is_a_point_mass():
+    draws = oracles.sample_outputs(nn.Identity(), diagonal(), 1000, seed=8)
+    assert (draws[:, 2] == MEAN[0, 2]).all()
+
+
 def test_cauchy_draws_are_cauchy():
     x = Cauchy(torch.tensor([[1.0, -3.0]]), torch.tensor([[0.5, 4.0]]))
     draws = oracles.sample_outputs(nn.Identity(), x, 50_000, seed=1).numpy()
@@ -200,10 +213,11 @@ def test_a_million_cauchy_draws_go_through_a_deep_float32_net():
     x = Cauchy(MEAN, torch.full_like(MEAN, 100.0))
     largest = oracles.sample_outputs(nn.Identity(), x, 10**6, seed=1).abs().max()
     assert 1e7 < largest < 1e12
-    outputs = oracles.sample_outputs(network(3, *[50] * 6, 3), x, 10**6, seed=1)
+    net = network(3, 20, 20, 20, 20, 20, 20, 3)
+    outputs = oracles.sample_outputs(net, x, 10**6, seed=1)
     assert outputs.dtype == torch.float32
     assert torch.isfinite(outputs).all()
-    double = oracles.sample_outputs(network(3, *[50] * 6, 3).double(), x, 10**6, seed=1)
+    double = oracles.sample_outputs(net.double(), x, 10**6, seed=1)
     assert ((outputs - double).norm(dim=1) <= 1e-4 * double.norm(dim=1)).all()
 
 
@@ -228,9 +242,13 @@ def test_the_oracle_has_the_exact_moments_of_one_hidden_layer(sampler):
     bias = bias.detach().double().numpy()
     top = top.detach().double().numpy()
     shift = shift.detach().double().numpy()
-    before = (weight @ MEAN[0].double().numpy() + bias, weight @ covariance.numpy() @ weight.T)
-    after = activation("relu").mean_covariance(*(torch.from_numpy(v)[None] for v in before))
-    mean, spread = top @ after[0][0].numpy() + shift, top @ after[1][0].numpy() @ top.T
+    hidden_mean = weight @ MEAN[0].double().numpy() + bias
+    hidden_covariance = weight @ covariance.numpy() @ weight.T
+    relu_mean, relu_covariance = activation("relu").mean_covariance(
+        torch.from_numpy(hidden_mean)[None], torch.from_numpy(hidden_covariance)[None]
+    )
+    mean = top @ relu_mean[0].numpy() + shift
+    spread = top @ relu_covariance[0].numpy() @ top.T
 
     outputs = oracles.sample_outputs(net.double(), x, 2**18, seed=3, sampler=sampler).numpy()
     deviations = outputs - mean
@@ -263,6 +281,9 @@ def test_any_number_of_sobol_points_can_be_drawn(samples):
     assert len(z.unique(dim=0)) == samples
 
 
+QUANTILES_ONLY = "laws with quantiles only, not a stable law with alpha 1.5"
+
+
 def constant(value):
     return lambda inputs: torch.full((len(inputs), 2), value)
 
@@ -278,9 +299,10 @@ def constant(value):
         ({"x": torch.ones(1, 3)}, "x must be a law"),
         ({"x": DiagonalGaussian(torch.ones(2, 3), torch.ones(2, 3))}, "batch 1"),
         ({"x": DiagonalGaussian(torch.ones(1, 5), torch.ones(1, 5))}, "is given 5 inputs"),
-        ({"x": SymmetricStable(MEAN, MEAN.abs(), 1.5), "sampler": "sobol"}, "laws with quantiles only"),
+        ({"x": SymmetricStable(MEAN, MEAN.abs(), 1.5), "sampler": "sobol"}, QUANTILES_ONLY),
         ({"x": SymmetricStable(MEAN, MEAN.abs(), 0.05)}, "draws too large"),
         ({"net": constant(float("nan"))}, "non-finite outputs"),
+        ({"net": lambda inputs: inputs[:, 0]}, r"outputs of shape \(rows, m\)"),
         ({"net": lambda inputs: inputs.argmax(1, keepdim=True)}, "floating-point outputs"),
         ({"net": lambda inputs: (inputs, inputs)}, "must return a tensor, got tuple"),
     ],
@@ -289,6 +311,11 @@ def test_bad_input_is_named(change, message):
     arguments = {"net": network(3, 8, 2), "x": diagonal(), "samples": 100, "seed": 1} | change
     with pytest.raises(ValueError, match=message):
         oracles.sample_outputs(arguments.pop("net"), arguments.pop("x"), **arguments)
+
+
+def test_a_stream_checks_its_arguments_before_the_first_piece():
+    with pytest.raises(ValueError, match="samples"):
+        oracles.stream_outputs(network(3, 8, 2), diagonal(), 0, seed=1)
 
 
 def test_importing_oracles_does_not_import_the_solvers():

@@ -141,6 +141,12 @@ def test_an_exact_tail_has_only_the_oracles_error():
     assert math.isnan(gone.stderr)
 
 
+def test_a_tail_has_at_least_ten_samples():
+    pilot = draws(TRUE, 9_999, 1)
+    assert Tails.from_samples(pilot, 10**6).probabilities == (1e-1, 1e-2)
+    assert Tails.from_samples(pilot, 100).probabilities == (1e-1,)
+
+
 def test_two_equal_points_are_exact():
     point = Quantiles.from_samples(np.full((200, 1), 3.0))
     assert crps_excess(point, point)[0].value == 0

@@ -54,6 +54,12 @@ def test_w1_on_the_line_is_scipys():
     assert oracles.sliced_wasserstein(a, b, 500, floor=NO_FLOOR).value == pytest.approx(expected, rel=1e-12)
 
 
+def test_w1_on_the_line_of_samples_with_ties():
+    a, b = np.repeat([0.0, 1.0], 50), np.repeat([0.0, 1.0], [20, 80])
+    assert oracles.wasserstein_1d(a, b, 100, floor=NO_FLOOR).value == pytest.approx(0.3)
+    assert oracles.wasserstein_1d(a, a[::-1].copy(), 100, floor=NO_FLOOR).value == 0
+
+
 def test_sliced_w1_is_the_mean_over_directions():
     a, shift = normals(1, 300), np.array([0.0, 2.0, 0.0])
     # E |cos| of a random direction in three dimensions is 1/2, its standard deviation 1/sqrt(12)
@@ -134,6 +140,23 @@ def test_the_standard_error_is_the_spread_of_repeated_draws(function, n, m, scal
     assert_standard_errors_are_the_spread(estimates)
 
 
+def test_the_standard_error_is_not_too_small_for_an_exact_rule():
+    estimates = [
+        oracles.wasserstein(normals(2 * r, 150), normals(2 * r + 1, 150), 150, floor=NO_FLOOR)
+        for r in range(40)
+    ]
+    spread = np.std([estimate.value for estimate in estimates], ddof=1)
+    assert np.mean([estimate.stderr for estimate in estimates]) > spread
+
+
+def test_without_a_number_all_points_of_the_smaller_sample_are_used():
+    a, b = normals(1, 800), normals(2, 500)
+    assert oracles.wasserstein(a, b).n == 500
+    assert oracles.wasserstein(a, b, 100).n == 100
+    translated = b[::-1].copy() + np.array([1.0, 0, 0])
+    assert oracles.wasserstein(b, translated).value == pytest.approx(1.0, rel=1e-9)
+
+
 def test_a_floor_can_be_shared_for_as_many_points():
     a, b = normals(1, 2000), normals(2, 2000) + 0.3
     floor = oracles.wasserstein_floor(a, 100, pairs=3, seed=4)
@@ -171,6 +194,7 @@ A = normals(1, 100)
         (lambda: oracles.wasserstein(A, A, 0), "n must be at least 2"),
         (lambda: oracles.wasserstein(A, A, 5, pairs=1), "pairs must be at least 2"),
         (lambda: oracles.wasserstein(A, np.full_like(A, np.nan), 5), "b has non-finite entries"),
+        (lambda: oracles.wasserstein(A[0], A, 5), r"a must have shape \(samples, m\)"),
         (lambda: oracles.wasserstein(np.sign(A) * 1.7e308, A, 5), "too far apart"),
         (lambda: oracles.wasserstein_1d(A, A, 5), "takes one output, got shape"),
         (lambda: oracles.sliced_wasserstein(A, A, 5, directions=0), "directions must be positive"),

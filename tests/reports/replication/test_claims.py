@@ -4,9 +4,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.replication.claims import CONVENTIONS
-from sdp_bench.reports.statement import PUBLISHED, judged
-from sdp_bench.reports.statistics.verdicts import Outcome, Verdict, mean_tests
+from sdp_bench.bench.experiments import experiment
+from sdp_bench.bench.metrics import metric
+from sdp_bench.reports.replication.claims import CONVENTIONS, quantity
+from sdp_bench.reports.statement import PUBLISHED, REGULAR, judged
+from sdp_bench.reports.statistics.verdicts import LEVEL, Outcome, Verdict, mean_tests
 from tests.reports.made_up import Results, checked
 from tests.reports.replication.helpers import MC, TABLES, TV_SIGMAS, claims_frame
 
@@ -31,6 +33,12 @@ def answers(frame, *keys):
     return {key: one.answer for key, one in judge(frame, *keys).items()}
 
 
+@pytest.fixture(scope="module")
+def of_true(true):
+    """All statements on the frame for which they are true."""
+    return judge(true)
+
+
 def ruling(answer, *convention):
     (found,) = (one for one in answer.trials if one.convention == convention)
     return found
@@ -52,10 +60,9 @@ def shifted(frame, by, **wanted):
     return frame.assign(value=frame["value"].where(~where(frame, **wanted), frame["value"] + by))
 
 
-def test_every_claim_is_supported_where_it_is_true(true):
-    found = judge(true)
-    assert list(found) == [one.key for one in TABLES.statements]
-    for key, one in found.items():
+def test_every_claim_is_supported_where_it_is_true(of_true):
+    assert list(of_true) == [one.key for one in TABLES.statements]
+    for key, one in of_true.items():
         assert one.answer.verdicts.outcome is Outcome.SUPPORTED
         columns = CONVENTIONS if key.startswith("tv") or key == "improves" else ("",)
         assert [each.convention for each in one.answer.trials] == [
@@ -63,6 +70,58 @@ def test_every_claim_is_supported_where_it_is_true(true):
         ]
         assert all(len(each.values) == 30 for r in one.answer.trials for each in r.effects)
         assert one.answer.why == ""
+
+
+@pytest.mark.parametrize("name", ["iris-claims", "iris-claims-recipe", "iris-claims-features"])
+def test_the_experiments_measure_every_convention(name):
+    measured = {quantity(metric(text).spec) for text in experiment(name).metrics}
+    assert set(CONVENTIONS) <= measured
+
+
+def test_verdicts_follow_from_the_p_values_shown(true, of_true):
+    shift = judge(shifted(true, 0.1, rule="sdp", sigma=10.0), "tv-mc", "tv-dvia", "w1-dvia-4", "sd-sdp")
+    outcomes = set()
+    for statement in (*of_true.values(), *shift.values()):
+        for trial in statement.answer.trials:
+            outcomes.add(trial.verdict)
+            assert (trial.p[0] <= LEVEL) == (trial.verdict is Verdict.SUPPORTED)
+            assert (trial.p[1] <= LEVEL) == (trial.verdict is Verdict.REFUTED)
+            assert trial.p[0] >= trial.uncorrected[0]
+            assert trial.p[1] >= trial.uncorrected[1]
+            assert bool(trial.reason) == (trial.verdict is Verdict.UNDECIDED)
+    assert len(outcomes) > 1
+
+
+def test_without_the_variant_of_dvia_statements_are_judged_once(true):
+    statement = judge(true[true["rule"] != REGULAR], "tv-dvia")["tv-dvia"]
+    assert statement.answer.verdicts.outcome is Outcome.SUPPORTED
+    assert statement.regular is None
+
+
+def test_the_order_of_rows_does_not_matter(true):
+    keys = ("tv-mc", "w1-dvia-4")
+    mixed = answers(true.sample(frac=1, random_state=3), *keys)
+    for key, answer in answers(true, *keys).items():
+        assert answer.verdicts == mixed[key].verdicts
+        for trial, other in zip(answer.trials, mixed[key].trials, strict=True):
+            assert trial.p == pytest.approx(other.p, rel=1e-6, abs=0)
+
+
+def test_p_values_are_corrected_over_all_claims_of_a_convention(true):
+    """Three claims are measured: Holm's factors are 3, 2 and 1, in the order of their p-values."""
+    few = true[where(true, depth=4, metric="std_ratio") & (true["sigma"] >= 10)]
+    trials = {key: answer.trials[0] for key, answer in answers(few).items() if answer.trials[0].effects}
+    assert set(trials) == {"sd-sdp", "sd-dvia", "sd-opposite"}
+    raw = {key: max(effect.p[0] for effect in trial.effects) for key, trial in trials.items()}
+    least = 0.0
+    for key, factor in zip(sorted(raw, key=raw.get), (3, 2, 1), strict=True):
+        least = max(least, min(1, factor * raw[key]))
+        assert trials[key].p[0] == pytest.approx(least, rel=1e-9, abs=0)
+
+
+def test_the_convention_with_the_largest_violation_is_shown(true):
+    bad = shifted(shifted(true, 0.1, rule="sdp", depth=4), 0.1, rule="sdp", depth=4, metric="tv_headline")
+    assert answers(bad, "tv-dvia")["tv-dvia"].found.startswith(f"headline / {FIRST}")
 
 
 def test_statements_about_dvia_are_judged_against_both_versions(true):
@@ -132,6 +191,18 @@ def test_what_is_missing_is_named(true):
     assert found["tv-mc"].answer.verdicts.outcome is Outcome.SUPPORTED
 
 
+def test_rules_that_were_never_measured_on_one_input_are_both_named(true):
+    is_even = true["input"] % 2 == 0
+    gone = (where(true, rule="sdp") & is_even) | (where(true, rule="dvia") & ~is_even)
+    found = answers(true[~gone], "w1-dvia-4")["w1-dvia-4"].found
+    assert found == "lacks SDP at σ = 0.01, 0.1, 1; DVIA at σ = 0.01, 0.1, 1"
+
+
+def test_an_empty_frame_gives_no_verdict():
+    outcomes = {answer.verdicts.outcome for answer in answers(pd.DataFrame()).values()}
+    assert outcomes == {Outcome.NOT_MEASURED}
+
+
 def test_a_measurement_that_failed_leaves_out_its_pair_only(true):
     row = true.index[where(true, metric="w1", rule="dvia", sigma=0.1, depth=4, net="iris-claims 4 07")]
     holes = true.assign(value=true["value"].where(~true.index.isin(row[:1])))  # one of two inputs
@@ -152,6 +223,15 @@ def test_what_is_not_finite_can_neither_support_nor_refute_by_itself(true, value
     assert "sds of DVIA are – times the true ones at σ = 100" in answer.found
     failing = shifted(broken, 9.0, metric="std_ratio", rule="dvia", sigma=1000.0)
     assert answers(failing, "sd-dvia")["sd-dvia"].verdicts.outcome is Outcome.REFUTED
+
+
+def test_infinite_distances_and_opposite_infinities_raise_no_warning(true):
+    broken = true.assign(value=true["value"].where(true["metric"] != "w1", math.inf))
+    ratios = broken.index[broken["metric"] == "std_ratio"]
+    broken.loc[ratios[::2], "value"] = 0.0
+    broken.loc[ratios[1::2], "value"] = math.inf
+    for answer in answers(broken, "w1-dvia-4", "sd-opposite").values():
+        assert answer.verdicts.outcome is Outcome.UNDECIDED
 
 
 def test_distances_below_their_floor_are_equal(true):

@@ -64,6 +64,22 @@ def test_intervals_are_over_nets():
     assert two.text == "0.200"
 
 
+def test_only_cells_of_all_conventions_are_compared():
+    fine = measured(RAW, FINE, rules=("sdp", "marginal_sdp"))
+    found = nearness(pd.concat([measured(RAW, JOINT), fine]))
+    sigmas = {sigma for sigma, _, _ in paper("1-tv")}
+    assert {one["gaps"]["1-tv"].cells for one in found["conventions"]} == {len(sigmas)}
+
+
+def test_cells_are_counted_for_kinds_that_the_nearest_convention_lacks():
+    frame = pd.concat([measured(RAW, JOINT), measured(SCALED, JOINT, 0.1), measured(SCALED, SD)])
+    found = nearness(frame)
+    assert "std_ratio" not in found["conventions"][0]["gaps"]
+    assert set(found["cells"]) == {"1-tv", "std_ratio"}
+    for kind, cells in found["cells"].items():
+        assert cells == sum(rule in ("sdp", "dvia") for _, rule, _ in paper(kind))
+
+
 def test_a_number_outside_all_conventions_by_more_than_its_spread_is_reported():
     spreads = {(s, r): sd for (s, r, _), (_, sd) in paper("1-tv").items() if r in ("sdp", "dvia")}
     limit = float(np.median(list(spreads.values())))

@@ -39,3 +39,5 @@ def test_tables_have_a_row_for_each_statement(made):
     rows = list(csv.DictReader(io.StringIO(made[page.TABLE])))
     quotes = [one.quote for topic in topics() for one in topic.statements]
     assert [row["quote"] for row in rows] == quotes
+    addresses = {row["address"] for row in rows}
+    assert addresses <= {"", "suite-iris-tv.html#iris-tv", "choice.html#choice"}

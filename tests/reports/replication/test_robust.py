@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,9 +38,10 @@ def measured(left, noise, square=None, ce=0.05, clean=0.95, best=1.0, best_noise
                 ("clean", METRICS[0], "", clean + 0.005 * scaled),
                 ("noise", METRICS[0], "0.5", noisy),
                 ("square", METRICS[0], "16/255", (square or left)[objective] + away),
-                *(("pgd_ce", name, "16/255", attack + ce * scaled) for name in METRICS),
-                *(("pgd_own", name, "16/255", attack) for name in METRICS if scaled),
             ]
+            known += [("pgd_ce", name, "16/255", attack + ce * scaled) for name in METRICS]
+            if scaled:
+                known += [("pgd_own", name, "16/255", attack) for name in METRICS]
             model = ("robustness", "mnist", objective, scale, seed)
             found += [(*model, *where, value + 1e-3 * draws.standard_normal()) for *where, value in known]
     return pd.DataFrame(found, columns=ROBUSTNESS_COLUMNS[:-1])
@@ -88,6 +90,27 @@ def test_nothing_measured_is_no_ruling():
     empty = pd.DataFrame(columns=ROBUSTNESS_COLUMNS)
     for topic in ("robustness", "introduction"):
         assert {each.verdicts.outcome for each in outcomes(empty, topic).values()} == {Outcome.NOT_MEASURED}
+
+
+def test_scales_too_far_apart_determine_no_range():
+    frame = measured(PAPER, NOISY)
+    few = frame[frame["sigma"].isin((1e-4, 1e4)) | frame["sigma"].isna()]
+    assert outcomes(few)["robust-range"].verdicts.outcome is Outcome.NOT_MEASURED
+
+
+@pytest.mark.slow
+def test_a_baseline_at_the_best_of_its_scales_is_not_better_by_noise_alone():
+    """Softmax without scales is compared with the Dirichlet likelihood at five: all are equally accurate."""
+    rng = np.random.default_rng(0)
+    frame = measured(PAPER, NOISY)
+    tests = 100
+    hits = 0
+    for _ in range(tests):
+        frame["value"] = 0.5 + 0.01 * rng.standard_normal(len(frame))
+        answer = RULES["robust-dirichlet"](Evidence(SimpleNamespace(frame=frame)))
+        effects = [replace(effect, threshold=0.0) for trial in answer.trials for effect in trial.effects]
+        hits += effects[0].p[1] < 0.05
+    assert hits <= stats.binom.ppf(0.999, tests, 0.05)
 
 
 @pytest.mark.parametrize(

@@ -100,3 +100,19 @@ def test_without_data_or_without_a_rule_nothing_is_measured(results):
     first, second = topic.statements
     assert "not measured" in first.answer.found
     assert "nobody knows" in second.answer.found
+
+
+def test_of_two_refutations_the_larger_is_shown(results):
+    trials = {("one",): [effect(-3)], ("other",): [effect(-4)]}
+    (answer,) = verdicts(results, Answer.of(trials, "net"))
+    assert answer.found.startswith("other: lead: −4.00")
+
+
+def test_certain_answers_have_no_trial():
+    assert Answer.certain(holds=True, found="").verdicts.outcome is Outcome.SUPPORTED
+    assert Answer.certain(holds=False, found="").verdicts.outcome is Outcome.REFUTED
+
+
+def test_effects_without_replicates_are_no_answer():
+    assert Answer.of({(): []}, "net") is None
+    assert Answer.of({(): [effect(1), effect(1, NOISE[:0])]}, "net") is None

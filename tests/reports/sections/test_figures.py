@@ -1,3 +1,4 @@
+import pandas as pd
 import pytest
 
 from sdp_bench.reports.sections.figures import figures
@@ -64,6 +65,30 @@ def test_missing_measurements_are_left_blank():
     assert len([text for text in written(dvia) if text]) == 7
 
 
+def test_the_alternative_text_names_every_panel(quick):
+    for shown in quick:
+        for title in titles(shown):
+            assert title in shown.alt
+
+
+def test_one_noise_level_has_no_line_chart():
+    frame = made_up.frame(experiments=("iris-tv",))
+    assert [figure.anchor for figure in drawn(frame[frame["sigma"] == 10])] == ["figure-depth"]
+
+
+def test_without_a_headline_there_is_no_figure():
+    assert drawn(made_up.frame(depths=(1,), experiments=("iris-w1",))) == []
+
+
+def test_experiments_on_the_same_nets_have_separate_panels_and_rows():
+    frame = made_up.frame(depths=(4,), experiments=("iris-tv",))
+    other = frame.assign(experiment="iris-mixtures", value=0.5 * frame["value"])
+    sigma, depth = drawn(pd.concat([frame, other], ignore_index=True))
+    assert set(titles(sigma)) == {"4 ReLU layers, Beyond one Gaussian", "4 ReLU layers, Total variation"}
+    sdp = depth.drawing.axes[titles(depth).index("SDP")]
+    assert len(written(sdp)) == 2 * frame["sigma"].nunique()
+
+
 SAMPLED = ("sdp", *(f"monte_carlo:samples={count}" for count in (1000, 10, 100)))
 
 
@@ -113,3 +138,10 @@ def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():
     drawn = figure(swept, kinds)
     assert len(drawn.drawing.axes) == MOST
     assert "The other 3 kinds of nets are in the tables." in drawn.caption
+
+
+def test_a_noise_level_without_all_values_has_no_line():
+    shown = results()
+    frame = shown.frame[~((shown.frame["sigma"] == 1) & (shown.frame["rule"] == SAMPLED[1]))]
+    tv, _ = sweeps(Results(frame).tables).values()
+    assert [row.sigma for row, _ in tv[0].lines] == [0.1, 10, 100, 1000]

@@ -3,7 +3,8 @@ import math
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.sections.uci import PredictionIntervals
+from sdp_bench.bench.studies.uci.group import DECADES, GRID, REFINEMENT
+from sdp_bench.reports.sections.uci import CANDIDATES, PredictionIntervals
 from tests.reports.made_up import TRAITS
 from tests.reports.sections.helpers import intervals_frame
 
@@ -56,6 +57,64 @@ def test_no_method_is_marked_if_seeds_do_not_distinguish_it_from_the_narrowest()
         "cells"
     ]
     assert (sdp["numbers"][1]["best"], pnn["numbers"][1]["best"]) == (False, False)
+
+
+def test_a_mean_over_fewer_seeds_is_not_marked():
+    rows = [
+        ("yacht", "sdp", "qualified", {0: 1, 1: 0}),
+        ("yacht", "sdp", "picp", {0: 0.95}),
+        ("yacht", "sdp", "mpiw", {0: 0.01}),
+        ("yacht", "pnn", "qualified", {0: 1, 1: 1}),
+        ("yacht", "pnn", "picp", {0: 0.95, 1: 0.95}),
+        ("yacht", "pnn", "mpiw", {0: 0.2, 1: 0.2}),
+    ]
+    table = PredictionIntervals().content(intervals_frame(rows), TRAITS)["tables"][0]
+    sdp, _, pnn = table["rows"][0]["cells"]
+    assert (sdp["numbers"][1]["best"], pnn["numbers"][1]["best"]) == (False, True)
+
+
+def scanned(component, coverage, width, seeds=(0, 1)):
+    """SDP on one set: coverage in validation is 0.95, and coverage and width in test are given by seed."""
+    rows = [
+        ("yacht", "sdp", "qualified", dict.fromkeys(seeds, 1)),
+        ("yacht", "sdp", "validation_picp", dict.fromkeys(coverage, 0.95)),
+        ("yacht", "sdp", "picp", coverage),
+        ("yacht", "sdp", "mpiw", dict.fromkeys(coverage, width)),
+    ]
+    return intervals_frame(rows, component)
+
+
+def test_the_scan_of_each_seed_is_shown_first_and_other_readings_after_it():
+    own = scanned("", {0: 0.9, 1: 0.9}, 0.1)
+    shared = scanned("set_scan", {0: 0.94, 1: 0.92}, 0.2)
+    section = PredictionIntervals().content(pd.concat([own, shared]), TRAITS)
+    assert section["reading"] == "a scan for each seed and configuration"
+    (row,) = section["tables"][0]["rows"]
+    assert row["cells"][0]["numbers"][1]["mean"] == pytest.approx(0.1)
+    assert section["scanned"]["methods"][:2] == (
+        "SDP, a scan for each seed and configuration",
+        "SDP, one scan for each data set",
+    )
+    first, second = section["scanned"]["rows"][0]["cells"][:2]
+    assert [number["mean"] for number in first["numbers"]] == pytest.approx([0.9, 0.1, 0.95])
+    assert [number["mean"] for number in second["numbers"]] == pytest.approx([0.93, 0.2, 0.95])
+    said = section["sentences"][-1]
+    assert "0.0200 with 165 candidates and 0.0500 with 285 candidates" in said
+    assert said.endswith("This selection bias increases with the number of candidates.")
+
+
+def test_readings_are_compared_on_seeds_that_qualified_under_each():
+    coverage = {0: 0.92, 1: 0.94, 2: 0.87}
+    parts = [scanned(component, coverage, 0.1, range(3)) for component in ("", "set_scan")]
+    parts.append(scanned("set_variance", {0: 0.92, 1: 0.94}, 0.1, range(3)))
+    said = PredictionIntervals().content(pd.concat(parts), TRAITS)["sentences"][-1]
+    assert "0.0200 with 15 candidates, 0.0200 with 165 candidates and 0.0200 with 285" in said
+
+
+def test_candidates_are_as_many_as_are_scored():
+    settings, variances = len(GRID), len(REFINEMENT)
+    for_each_seed = settings * (len(DECADES) + variances - 1)
+    assert {"set_scan": settings * variances, "set_variance": settings, "": for_each_seed} == CANDIDATES
 
 
 def test_ways_of_running_a_set_are_not_mixed():

@@ -71,6 +71,41 @@ def test_a_row_has_every_attack_in_the_larger_ball_and_the_weakest_of_them(found
     assert softmax["cross_entropy"] == pytest.approx(20)
 
 
+def test_numbers_are_means_over_runs():
+    parts = [rows("softmax", math.nan, own, own, seed=seed) for seed, own in enumerate((0.4, 0.6))]
+    (row,) = Robustness().content(frame(*parts), made_up.TRAITS)["sets"][0]["rows"]
+    assert row["runs"] == 2
+    assert row["own"] == pytest.approx(50)
+
+
+def test_the_recipe_is_that_of_the_model_without_a_scale(found):
+    assert found["recipe"] == "trained on 100 images; softmax"
+
+
+def test_an_attack_without_gradients_that_lowers_nothing_is_reported():
+    own = frame(rows("pairwise_gaussian", 1.0, 0.7, 0.7))
+    (only,) = Robustness().content(own, made_up.TRAITS)["sets"]
+    assert "lowers none of them" in only["finding"]
+    assert "stronger for" not in only["finding"]
+
+
+def test_figures_show_every_strength_and_every_attack(found):
+    strengths, attacks = found["figures"]
+    assert made_up.titles(strengths) == [
+        "noise of σ = 0.5",
+        "noise of σ = 0.75",
+        "PGD within 16/255",
+        "PGD within 8/255",
+        "Square attack within 16/255",
+    ]
+    assert made_up.titles(attacks) == [
+        "Dirichlet, marginal moment matching",
+        "PD Gauss, SDP",
+        "PD Gauss, marginal SDP",
+        "PD Cauchy",
+    ]
+
+
 def test_each_set_has_its_own_radii_and_no_number_of_the_papers_mnist():
     cifar = rows("pairwise_gaussian", 1.0, 0.3, 0.3, dataset="cifar10", radii=("3/255", "4/255"))
     both = Robustness().content(frame(cifar, rows("softmax", math.nan, 0.2, 0.2)), made_up.TRAITS)

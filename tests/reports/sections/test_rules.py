@@ -17,8 +17,8 @@ from tests.reports.record_facts import ask, descriptions
 
 META = {
     "runs": {
-        1: {"finished": "2025-11-20T09:00:00+00:00", "commit": "0123456"},
-        2: {"finished": None, "commit": None},
+        "1": {"finished": "2025-11-20T09:00:00+00:00", "commit": "0123456"},
+        "2": {"finished": None, "commit": None},
     }
 }
 
@@ -44,6 +44,13 @@ def test_every_rule_that_can_be_chosen_has_a_page(results, pages):
     ranked = {rule for rule in results.frame["rule"].unique() if not TRAITS.is_reference(rule)}
     assert {one["rule"] for one in context["rules"]} == ranked
     assert set(pages) == {one["page"].file for one in context["rules"]}
+
+
+def test_a_page_says_when_the_rule_was_measured(results, pages):
+    counts = results.frame[results.frame["rule"] == "sdp"]["run"].value_counts()
+    text = plain_text(pages["rule-sdp.html"])
+    assert f"1 2025-11-20 09:00 UTC 0123456 {counts[1]:,}" in text
+    assert f"2 – – {counts[2]:,}" in text
 
 
 def test_places_are_those_of_the_choice(results):

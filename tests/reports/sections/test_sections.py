@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import re
 
@@ -7,10 +8,12 @@ import pytest
 from scipy import stats
 
 from sdp_bench.bench.experiments import experiment
+from sdp_bench.oracles.exact.stable import NORMAL
+from sdp_bench.oracles.exact.theorem import check_theorem
 from sdp_bench.reports.sections.fidelity import fidelity
 from sdp_bench.reports.sections.here import agreement
 from sdp_bench.reports.sections.oracle import oracle_errors, precision
-from sdp_bench.reports.sections.relu.relu import SIGMA, nearer, wasserstein_over_mean
+from sdp_bench.reports.sections.relu.relu import SIGMA, SingleReLU, nearer, wasserstein_over_mean
 from sdp_bench.reports.sections.sensitivity import sensitivity
 from tests.reports import made_up
 from tests.reports.made_up import checked
@@ -33,6 +36,11 @@ def test_variants_of_the_tables_choices():
     text = " ".join(found["sentences"])
     assert "in 2 of 3 at σ\u00a0=\u00a00.1" in text
     assert re.search(r"from 0\.700 \(headline.*\) to 0\.900 \(paper-like", text)
+
+
+def test_without_its_experiment_there_is_no_sensitivity():
+    assert sensitivity(checked(made_up.frame(depths=(1,)))) is None
+    assert sensitivity(checked(pd.DataFrame())) is None
 
 
 def test_the_oracles_error():
@@ -120,6 +128,12 @@ def test_measurements_are_compared_with_their_counterparts():
     assert nothing.sentence.startswith("None of the 2 measurements")
 
 
+def test_a_difference_from_a_number_without_a_standard_error_is_infinite():
+    here = measured(value=[0.27, 0.5, 0.27])
+    whole, _ = agreement(here, measured(stderr=[math.nan, 0.01, math.nan]))
+    assert whole.apart["gap"].tolist() == [math.inf]
+
+
 @pytest.fixture(scope="module")
 def figure():
     return wasserstein_over_mean()
@@ -146,3 +160,22 @@ def test_moment_matching_is_nearer_only_about_zero():
         assert ours == pytest.approx(theirs, rel=1e-5)
     rest = nearer("sdp", "marginal_moment_matching")
     assert rest == [(-5, pytest.approx(low)), (pytest.approx(high), 5)]
+
+
+def test_of_one_output_marginal_rules_are_the_full_ones(figure):
+    means = figure["mean"].unique()[::20]
+    full = wasserstein_over_mean(means, rules=("sdp", "moment_matching"))
+    marginal = wasserstein_over_mean(means, rules=("marginal_sdp", "marginal_moment_matching"))
+    np.testing.assert_allclose(full["w1"], marginal["w1"], rtol=1e-9)
+
+
+def test_no_rule_is_nearer_than_itself():
+    assert nearer("sdp", "marginal_sdp") == []
+
+
+def test_a_theorem_that_fails_is_reported(figure):
+    (check,) = check_theorem([NORMAL], [0.5])
+    wrong = dataclasses.replace(check, theorem=check.point)
+    w1, theorem = SingleReLU(figure, [], (wrong,), ()).sentences
+    assert w1 == "marginal moment matching is nowhere nearer in W1 than SDP (|μ| ≤ 5σ)."
+    assert theorem.startswith("In 0 of 1 cases")

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from sdp_bench.bench.studies.selective import EXPERIMENT, SCORES
@@ -111,3 +112,50 @@ def test_what_the_section_says(whole):
         text
     )
     assert "PD Cauchy geometric 15.00 ± 1.41 – 2 PD loss Cauchy SDP mean 16.00 ± 1.41" in plain_text(text)
+
+
+def content(*parts):
+    return SelectivePrediction().content(frame(*parts), made_up.TRAITS)
+
+
+def test_the_finding_distinguishes_the_default_reading_from_the_others():
+    finding = content(
+        rows("softmax", "softmax_entropy", [0.19]),
+        rows("softmax", "pairwise_gaussian", [0.26], worse=-0.04),
+        rows("softmax", "pairwise_cauchy", [0.23]),
+        rows("dirichlet", "pairwise_gaussian", [0.1]),
+    )["finding"]
+    assert "For 0 of 2 pairwise scores, the area is below that of the softmax entropy" in finding
+    assert finding.endswith("this holds for 1. Values without ± are from one seed.")
+
+
+def test_objectives_that_were_not_run_are_left_out():
+    section = content(rows("dirichlet", "dirichlet", [0.2, 0.3]))
+    assert [half["part"] for half in section["halves"]] == ["(b)"]
+    assert [run["objective"] for run in section["runs"]] == ["Dirichlet"]
+    assert made_up.titles(section["figure"]) == ["(b) Trained with propagation"]
+    assert "softmax entropy" not in section["finding"]
+
+
+def test_models_of_other_scales_have_a_separate_table(whole):
+    plain = SelectivePrediction().content(whole, made_up.TRAITS)
+    others = [
+        rows("dirichlet", score, (area, area + 0.02, area + 0.04), scale=scale)
+        for scale, area in ((1.0, 0.05), (0.001, 0.45))
+        for score in SCORES["dirichlet"]
+    ]
+    section = SelectivePrediction().content(pd.concat([whole, frame(*others)]), made_up.TRAITS)
+    assert [row["scale"] for row in section["scales"]] == [0.001, 0.01, 1.0]
+    assert [row["seeds"] for row in section["scales"]] == [2, 2, 2]  # the paper's scale has no third
+    assert [round(row["areas"][0]["mean"], 6) for row in section["scales"]] == [46, 26, 6]
+    assert section["runs"] == plain["runs"]
+    assert section["finding"] == plain["finding"]
+    text = plain_text(made_up.rendered(SelectivePrediction(), **section))
+    assert "0.001 46.00 ± 1.41 90.00 2 entropy of the law 47.00 ± 1.41" in text
+
+
+def test_the_figure_has_the_line_of_a_perfect_predictor(whole):
+    figure = SelectivePrediction().content(whole, made_up.TRAITS)["figure"]
+    assert len(made_up.titles(figure)) == 3
+    assert "perfect" in figure.svg
+    assert content(rows("softmax", "softmax_entropy", [0.2], risk=False))["figure"] is None

@@ -73,3 +73,8 @@ def test_nets_that_were_trained_otherwise_are_not_mixed_in():
     found = RULES["regularize"](Evidence(Results(both)))
     (trial,) = (trial for trial in found.trials if trial.name == "ReLU, Cauchy noise")
     assert len(trial.effects[0].values) == 4
+
+
+def test_a_chance_of_a_half_is_not_above_one_half():
+    finding = TwoMoons().content(frame({"pairwise": 0.49}), made_up.TRAITS)["finding"]
+    assert "with propagation with none of these nets" in finding

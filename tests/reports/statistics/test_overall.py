@@ -49,6 +49,17 @@ def test_a_rule_that_lacks_many_places_is_left_out_and_a_place_that_a_rule_lacks
     assert (found.places, found.of) == (8, 10)
 
 
+def test_a_place_where_one_net_lacks_a_rule_is_left_out():
+    rows = []
+    for sigma in range(1, 11):
+        for net in range(3):
+            rows.append((sigma, f"net {net}", 0, "unscented", 0.2))
+            if (sigma, net) != (10, 2):
+                rows.append((sigma, f"net {net}", 0, "sdp", 0.1))
+    found = Overall.measured(frame(*rows), own, TRAITS)
+    assert (found.places, found.of) == (9, 10)
+
+
 @pytest.mark.parametrize("alone", ["net", "input"])
 def test_with_one_net_or_one_input_the_interval_is_that_of_student(alone):
     values = np.random.default_rng(0).uniform(0.1, 0.9, 7)

@@ -14,6 +14,7 @@ from sdp_bench.reports.statistics.verdicts import (
     Outcome,
     Verdict,
     Verdicts,
+    decide,
     mean_tests,
     p_of_every_part,
     p_of_some_part,
@@ -127,6 +128,10 @@ def test_a_spread_of_rounding_size_counts_as_zero():
     assert (tests.above, tests.below) == (1, 1)
 
 
+def test_two_nets_have_no_skewness():
+    assert mean_tests([0.1, 0.3]).above == pytest.approx(stats.t.sf(2, 1 / 3 * 2 / 30), rel=1e-9)
+
+
 def test_one_net_has_no_t():
     with pytest.raises(ValueError, match="two nets or more, not 1"):
         mean_tests([0.3])
@@ -138,6 +143,12 @@ def test_parts_and_claims_are_combined_by_hand():
     assert p_of_every_part(p).tolist() == [0.04, 0.6]
     assert p_of_some_part(p).tolist() == pytest.approx([0.03, 0.9])
     assert p_of_some_part([0.4, 0.6, 0.9]) == 1
+
+
+def test_a_p_value_decides_up_to_the_level():
+    assert decide(LEVEL, 1) is Verdict.SUPPORTED
+    assert decide(LEVEL + 0.001, LEVEL) is Verdict.REFUTED
+    assert decide(LEVEL + 0.001, LEVEL + 0.001) is Verdict.UNDECIDED
 
 
 def test_holm_by_hand():

@@ -26,6 +26,11 @@ def test_a_kind_of_nets_has_a_name_for_people(activation, depth, label):
     assert NetKind(activation, depth).label == label
 
 
+def test_an_image_classifier_is_known_by_its_architecture():
+    assert NetKind("cnn3", 3).is_classifier
+    assert not NetKind("relu", 3).is_classifier
+
+
 @pytest.mark.parametrize(
     ("rule", "label"),
     [
@@ -211,3 +216,8 @@ def test_numbers(x, decimals, text):
 )
 def test_durations(seconds, text):
     assert labels.duration(seconds).replace("\u00a0", " ") == text
+
+
+def test_one_layer_is_singular():
+    assert labels.layers([1.0, 1.0]) == "1 layer"
+    assert labels.layers([4.0, 1.0, 2.0]) == "1, 2, 4 layers"

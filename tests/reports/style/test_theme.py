@@ -5,7 +5,18 @@ from hypothesis import strategies as st
 
 import sdp_ref
 from sdp_bench.reports.style.names import RuleTraits
-from sdp_bench.reports.style.theme import CONTRAST, DARK, INK, LIGHT, LINE, QUIET, contrast, shade, styles
+from sdp_bench.reports.style.theme import (
+    CONTRAST,
+    DARK,
+    INK,
+    LIGHT,
+    LINE,
+    QUIET,
+    contrast,
+    css,
+    shade,
+    styles,
+)
 from sdp_bench.reports.writing import TEMPLATES
 from sdp_ref.rules import Traits
 
@@ -17,6 +28,16 @@ THEIRS = {f"rule{number:02}": Traits(f"rule {number}", marginal=number > 5) for 
 def test_every_declared_colour_is_visible_on_both_pages(number):
     for page in (LIGHT, DARK):
         assert contrast(shade(f"#{number:06x}", page), page) >= CONTRAST
+
+
+def test_every_line_is_visible_on_the_light_page():
+    for style in styles([*OURS, *THEIRS], RuleTraits({**OURS, **THEIRS})).values():
+        assert contrast(style.colour, LIGHT) >= CONTRAST
+
+
+def test_a_dot_has_the_colour_of_the_rules_line_on_either_page():
+    style = styles(["dvia"], RuleTraits())["dvia"]
+    assert f"background:{css(style.colour)}" in style.dot
 
 
 def test_rules_of_others_differ_from_ours_and_from_each_other():

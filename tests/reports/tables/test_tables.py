@@ -52,6 +52,27 @@ def test_the_best_rule_has_the_highest_overlap():
     assert row.ranked()[0].rule == "sdp"
 
 
+def test_a_rule_that_was_not_measured_has_an_empty_cell():
+    frame = pd.concat([measured({"sdp": [0.1], "dvia": [0.2]}), measured({"sdp": [0.1]}, sigma=10.0)])
+    (table,) = tables.tables(checked(frame), TRAITS)
+    shown = [[cell and cell.rule for cell in row.cells] for row in table.rows]
+    assert shown == [["sdp", "dvia"], ["sdp", None]]
+
+
+def test_measurements_without_a_number_are_left_out():
+    cells = only_row(measured({"sdp": [0.1, np.nan, 0.3], "dvia": [0.2, 0.2, 0.2]}))[2]
+    assert (cells["sdp"].count, cells["dvia"].count) == (2, 3)
+    assert cells["sdp"].mean == pytest.approx(0.8)
+
+
+def test_an_unknown_metric_is_not_ranked():
+    table, row, cells = only_row(measured({"sdp": [0.1, 0.2]}, metric="novel"))
+    assert table.metric.title == "novel"
+    assert cells["sdp"].mean == pytest.approx(0.15)
+    assert not cells["sdp"].best
+    assert row.ranked() == []
+
+
 def page_of(frame):
     """The page of some measurements without the sections that only take time."""
     return made_up.page(Results(frame), made_up.PLAIN)[0]
@@ -107,6 +128,12 @@ def test_indistinguishable_measurements_are_counted():
     assert (cells["sdp"].indistinguishable, cells["sdp"].count) == (2, 4)
 
 
+def test_a_ratio_is_indistinguishable_on_both_sides_of_one():
+    values = {"sdp": [0.985, 1.015, 0.9, 1.1]}
+    cells = only_row(measured(values, metric="std_ratio", floor=1.0, floor95=1.02))[2]
+    assert cells["sdp"].indistinguishable == 2
+
+
 def test_corrected_distance_takes_the_floor_out_in_quadrature():
     cells = only_row(measured({"sdp": [0.05, 0.005]}, metric="w1", floor=0.03))[2]
     assert cells["sdp"].corrected == pytest.approx((0.04 + 0.0) / 2)
@@ -127,6 +154,36 @@ def test_paper_values_stand_in_their_cells(metric, sigma, component, value, labe
     assert (cells["sdp"].printed.value, cells["sdp"].printed.label) == (value, label)
     assert cells["moment_matching"].printed is None
     assert table.sources == [label]
+
+
+def test_the_paper_has_no_values_of_the_headline():
+    assert only_row(measured({"sdp": [0.3, 0.4]}, sigma=1000.0))[2]["sdp"].printed is None
+
+
+def pairs(values, **options):
+    """Total variations of score differences, by pair of outputs."""
+    parts = [
+        measured({"sdp": numbers}, metric="tv_difference", component=pair, **options)
+        for pair, numbers in values.items()
+    ]
+    return pd.concat(parts)
+
+
+def test_the_largest_pair_is_shown_next_to_the_class():
+    decision = measured({"sdp": [0.02, 0.03]}, metric="tv_class")
+    by_pair = pairs({"0-1": [0.1, 0.5], "0-2": [0.4, 0.2], "1-2": [0.3, 0.1]})
+    table, _, cells = only_row(pd.concat([decision, by_pair]))
+    assert table.metric.name == "tv_class"
+    assert cells["sdp"].companion == pytest.approx(1 - (0.4 + 0.5) / 2)
+
+
+def test_the_largest_pair_is_that_of_the_usual_variant():
+    spec = "tv_difference:difference_bins={},pilot_samples=131072"
+    coarse = pairs({"0-1": [0.1], "0-2": [0.2]}, metric_spec=spec.format(10))
+    fine = pairs({"0-1": [0.4], "0-2": [0.3]}, metric_spec=spec.format(100))
+    decision = measured({"sdp": [0.05]}, metric="tv_class")
+    _, _, cells = only_row(pd.concat([coarse, fine, decision]))
+    assert cells["sdp"].companion == pytest.approx(1 - 0.4)
 
 
 def test_decisions_of_image_classifiers_are_shown_as_the_paper_shows_them():
@@ -182,6 +239,29 @@ def test_nets_of_several_recipes_have_a_table_for_each():
     assert [table.rows[0].cells[0].mean for table in every] == pytest.approx([0.85, 0.45])
     deeper = other.assign(depth=9, network="deeper")  # each kind of nets has one: no word on it
     assert {table.recipe for table in tables.tables(checked(pd.concat([one, deeper])), TRAITS)} == {""}
+
+
+def test_the_page_lists_the_numbers_of_variants_and_recipes_separately():
+    spec = "tv_headline:cells=64,pilot_samples=131072"
+    frame = pd.concat(
+        [
+            measured({"sdp": [0.1, 0.2]}, recipe="a"),
+            measured({"sdp": [0.3, 0.4]}, recipe="a", metric_spec=spec),
+            measured({"sdp": [0.5, 0.6]}, recipe="b").assign(net="other"),
+        ]
+    )
+    text, numbers = made_up.page(Results(frame), made_up.PLAIN)
+    own = [number for number in numbers if number.group.page.section == "iris-tv"]
+    assert len({number.address for number in own}) == len(own) == 3
+    assert [len(number.positions) for number in own] == [2, 2, 2]
+    assert "cells 64, a" in text
+
+
+def test_without_a_headline_the_paper_like_bins_are_the_headline():
+    frame = made_up.frame(depths=(1,), experiments=("iris-tv",))
+    every = list(tables.tables(checked(frame[frame["metric"] != "tv_headline"]), TRAITS))
+    (winner,) = tables.headline(every)
+    assert winner.metric.name == "tv_paper"
 
 
 def test_every_mean_of_a_whole_frame_agrees_with_pandas():
@@ -288,6 +368,19 @@ def test_families_of_noise_are_never_put_together():
     assert [table.scale for table in every] == ["σ", "σ", "γ"]
     assert every[1].title == f"{every[0].title}, Laplace noise"
     assert [bool(table.sources) for table in every] == [True, False, False]
+
+
+def test_the_headline_is_of_gaussian_noise_where_it_was_measured(frame):
+    both = pd.concat([frame, checked(measured({"sdp": [0.3], "dvia": [0.2]}))])
+    (winner,) = tables.headline(list(tables.tables(both, TRAITS)))
+    assert winner.experiment == "iris-tv"
+    gaussian = measured({"sdp": [0.3]}).assign(noise="gaussian")
+    laplace = measured({"sdp": [0.1]}).assign(noise="laplace")
+    both = checked(pd.concat([laplace, gaussian]))
+    (winner,) = tables.headline(list(tables.tables(both, TRAITS)))
+    assert winner.noise == "gaussian"
+    (winner,) = tables.headline(list(tables.tables(checked(laplace), TRAITS)))
+    assert winner.under == "Laplace noise"
 
 
 def test_gap_beyond_both_spreads_is_a_difference():

@@ -7,10 +7,8 @@ from sdp_ref.activations import activation
 from sdp_ref.activations.base import SHORT
 from sdp_ref.activations.numerics.normal import repeated_integrals
 
-KINDS = [
-    activation("relu"),
-    *(activation("leaky_relu", negative_slope=a) for a in (0.01, 0.5, 3.0, -0.3, -1000.0, 1e4, -1.0)),
-]
+SLOPES = (0.01, 0.5, 3.0, -0.3, -1000.0, 1e4, -1.0)
+KINDS = [activation("relu")] + [activation("leaky_relu", negative_slope=slope) for slope in SLOPES]
 SPEC = "marginal_moment_matching:precision=1e-5"
 
 

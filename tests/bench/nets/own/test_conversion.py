@@ -212,8 +212,8 @@ def test_the_outputs_are_those_of_the_file_in_its_order():
     second, first = program(nodes, (5,), tensors, outputs=("second", "first")).load()(x)
     assert torch.equal(first, x[:, :2])
     assert torch.equal(second, x[:, 2:])
-    one = program([*nodes, node("Neg", ["first"], ["n"])], (5,), tensors, outputs=("second",)).load()
-    assert torch.equal(one(x), x[:, 2:])
+    single = program([*nodes, node("Neg", ["first"], ["n"])], (5,), tensors, outputs=("second",)).load()
+    assert torch.equal(single(x), x[:, 2:])
 
 
 @pytest.mark.parametrize(
@@ -298,6 +298,6 @@ def test_workers_do_not_compare_a_file_again(tmp_path):
     path = tmp_path / "net.onnx"
     path.write_bytes(program([node("Gemm", ["x", "w"], ["y"])], (4,), {"w": numbers(4, 3)}).content)
     np.save(tmp_path / "x.npy", numbers(3, 4))
-    net = own._found(str(path), "net.onnx", "x.npy", torch.from_numpy(numbers(3, 4)), own.Ports(), [])
+    net = own._examined(str(path), "net.onnx", "x.npy", torch.from_numpy(numbers(3, 4)), own.Ports(), [])
     assert net.code.is_compared
     assert torch.allclose(net.build()(net.inputs), net.inputs @ torch.from_numpy(numbers(4, 3)), atol=1e-6)

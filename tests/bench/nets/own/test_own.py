@@ -1,9 +1,11 @@
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import LocalProcesses
 from sdp_bench.bench.experiments import PRESETS, own_net
@@ -76,6 +78,16 @@ class Restless(Sum):
 class Pair(Sum):
     def forward(self, x):
         return x, x
+
+
+class Endless(Sum):
+    def forward(self, x):
+        return self.inner(x) / 0
+
+
+class Empty(Sum):
+    def forward(self, x):
+        return self.inner(x)[:, :0]
 
 
 class Embedded(nn.Module):
@@ -223,6 +235,8 @@ def test_weights_are_captured_once(file, inputs):
         ("Coupled", "depends on the others of its batch"),
         ("Normalised", "cannot take inputs .*statistics of its batch.*track_running_stats"),
         ("Restless", "other outputs each time"),
+        ("Endless", "NaN or infinity"),
+        ("Empty", r"the net has no outputs \(shape \(3, 0\)\)"),
         ("Pair", "must return one tensor, got tuple"),
         ("Embedded", "cannot take inputs of shape .*float32"),
         ("Hidden", "another net each time"),
@@ -258,6 +272,44 @@ def test_inputs_that_cannot_be_taken(tmp_path, array, message):
     path.write_text("1, 2\n")
     with pytest.raises(UserError, match=r"not a \.npy array"):
         own_inputs.read_inputs(path)
+
+
+def test_a_file_of_inputs_that_is_not_an_array_is_refused(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.zeros(2))
+    with pytest.raises(UserError, match=r"shape \(B, \*event\)"):
+        own_inputs.read_inputs(tmp_path / "x.npz")
+    with pytest.raises(UserError, match=r"cannot read absent\.npy: No such file"):
+        own_inputs.read_inputs(Path("absent.npy"))
+
+
+def test_marginal_rules_take_a_net_with_one_output(file, inputs):
+    net = own.find(f"{file}:Sum", inputs)
+    x = sr.DiagonalGaussian(net.inputs, torch.ones_like(net.inputs))
+    for rule in ("sdp", "marginal_sdp", "marginal_moment_matching"):
+        assert sr.propagate(net.build(), x, rule).mean.shape == (len(net.inputs), 1)
+
+
+def test_slow_nets_have_fewer_samples_and_a_note(file, inputs):
+    net = own.find(f"{file}:build", inputs)
+    assert own_net.samples_for(dataclasses.replace(net, row_seconds=1e-7), 6, 3) == (10**6, "")
+    samples, reason = own_net.samples_for(dataclasses.replace(net, row_seconds=1e-3), 6, 3)
+    assert samples == 10_000
+    assert reason.startswith("10000 samples an oracle (a sample takes 1e+03 µs and there are 6 oracles)")
+    assert own_net.samples_for(net, 6, 10)[0] == 10_000
+
+
+def test_w1_has_no_more_points_than_the_samples_allow(file, inputs):
+    net = own.find(f"{file}:build", inputs)
+    settings = PRESETS["quick"].but(samples=5000, sigmas=(1.0,))
+    own_experiment, settings, notes = own_net.own_experiment(net, settings)
+    assert settings.metrics["w1_points"] == 312  # 5000 over two sides of 8 pairs
+    assert any(note.startswith("W1 on 312 points a side: 5000 samples") for note in notes)
+    own_experiment.check(settings)
+
+
+def test_a_net_needs_noise_levels(file, inputs):
+    with pytest.raises(UserError, match="a net needs noise levels"):
+        own_net.own_experiment(own.find(f"{file}:build", inputs), PRESETS["quick"])
 
 
 def test_changes_to_inputs_are_reported(tmp_path):
@@ -306,10 +358,10 @@ def test_equal_inputs_are_merged_only_under_equal_noise(file, tmp_path):
     scales = np.array([[0.1] * 5, [0.2] * 5, [0.4] * 5, [0.1] * 5])
     plan, _ = own_plan(file, inputs, "build")
     (plain,) = plan.groups.values()
-    assert sorted(one.row for one in plain.inputs) == [0, 1]
+    assert sorted(item.row for item in plain.inputs) == [0, 1]
     plan, _ = own_plan(file, inputs, "build", (2.0,), noise=noise_of("scales:s.npy", scales))
     (group,) = plan.groups.values()
-    rows = [one.row for one in group.inputs]
+    rows = [item.row for item in group.inputs]
     assert sorted(rows) == [0, 1, 2]
     assert group.locations.tolist() == [EQUAL_INPUTS[row] for row in rows]
     variances = torch.tensor([0.04, 0.16, 0.64])

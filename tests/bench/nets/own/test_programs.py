@@ -96,8 +96,8 @@ def test_it_is_known_by_its_content_which_results_do_not_hold(files, tmp_path):
     stored = trained.net_from_bytes(net.to_bytes(), "stored")
     assert str(files).encode() not in net.to_bytes()
     assert net.code.content[:99] not in net.to_bytes()
-    found = own.again(stored, str(again), net.digest)
-    assert torch.equal(found.build()(net.inputs), net.build()(net.inputs))
+    completed = own.again(stored, str(again), net.digest)
+    assert torch.equal(completed.build()(net.inputs), net.build()(net.inputs))
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,8 @@ def test_an_onnx_model_gives_the_laws_of_its_module(no_torchvision):
         assert torch.allclose(law.variance, right.variance, atol=1e-5)
 
 
-@pytest.mark.parametrize("place", ["initializer", "constant", "subgraph"])
-def test_onnx_weights_in_another_file_are_refused(no_torchvision, place):
+@pytest.mark.parametrize("location", ["initializer", "constant", "subgraph"])
+def test_onnx_weights_in_another_file_are_refused(no_torchvision, location):
     onnx = pytest.importorskip("onnx")
     model = onnx.load_model_from_string(linear_onnx("batch"))
     tensor = onnx.numpy_helper.from_array(np.ones(3, np.float32), "other")
@@ -279,7 +279,7 @@ def test_onnx_weights_in_another_file_are_refused(no_torchvision, place):
     tensor.external_data.add(key="location", value="/etc/passwd")
     constant = onnx.helper.make_node("Constant", [], ["c"], value=tensor)
     inner = onnx.helper.make_graph([constant], "inner", [], [])
-    match place:
+    match location:
         case "initializer":
             model.graph.initializer.append(tensor)
         case "constant":
