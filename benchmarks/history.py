@@ -23,7 +23,8 @@ from asv.results import iter_results
 ROOT = Path(__file__).parents[1]
 RESULTS, COMMITTED = ROOT / ".asv/results", ROOT / "benchmarks/results"
 FIRST = (0, 15)
-RATIO, SPREAD = (f"ratios.RelativeCost.track_{name}" for name in ("ratio", "spread_of_ratio"))
+RATIO = "ratios.RelativeCost.track_ratio"
+SPREAD = "ratios.RelativeCost.track_spread_of_ratio"
 COLUMNS = ["machine", "cpu", "version", "net", "method", "phase", "ratio", "spread"]
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 KEYS = ["net", "phase", "method"]
@@ -85,7 +86,8 @@ def table(folder: str) -> pd.DataFrame:
         machine = results.params["machine"], results.params["cpu"]
         columns = [results.get_result_value(name, params) for name in (RATIO, SPREAD)]
         for key, *numbers in zip(itertools.product(*params), *columns, strict=True):
-            rows.append([*machine, version, *(name.strip("'") for name in key), *numbers])
+            names = [name.strip("'") for name in key]
+            rows.append([*machine, version, *names, *numbers])
     return pd.DataFrame(rows, columns=COLUMNS).dropna(subset="ratio")
 
 

@@ -238,6 +238,10 @@ def _traced(net: nn.Module, x: sr.DiagonalGaussian) -> Row:
     return {"seconds": seconds, "note": note}
 
 
+def _root_mean_square(x: torch.Tensor) -> float:
+    return float(x.double().square().mean().sqrt())
+
+
 @torch.no_grad()
 def _predicted(net: nn.Module, x: sr.DiagonalGaussian, rule: str) -> Row:
     at_mean = net(x.mean)
@@ -254,7 +258,8 @@ def _predicted(net: nn.Module, x: sr.DiagonalGaussian, rule: str) -> Row:
     seconds = time.process_time() - start
     if not (law.mean.isfinite().all() and law.variance.isfinite().all()):
         raise FloatingPointError("a prediction that is not finite")
-    std, shift = (float(v.double().square().mean().sqrt()) for v in (law.variance.sqrt(), law.mean - at_mean))
+    std = _root_mean_square(law.variance.sqrt())
+    shift = _root_mean_square(law.mean - at_mean)
     approximated = _counted(Counter(re.sub(r" at '.*'$", "", text) for text in law.notes))
     notes = "; ".join(filter(None, (note, approximated)))
     return {"seconds": seconds, "std": std, "shift": shift, "note": notes}
@@ -337,9 +342,9 @@ def agreement(folder: Path, row: Row) -> Row:
     with torch.no_grad():
         outputs = _in_parts(net)(mean + row["sigma"] * normals)
     std, moves = outputs.std(0), outputs.std(0) > 0  # an output that a ReLU holds at zero has no scale
-    errors = law.variance[0].sqrt() / std - 1, (law.mean[0] - outputs.mean(0)) / std
-    of_std, of_mean = (float(error[moves].abs().max()) for error in errors)
-    return {"std": of_std, "mean": of_mean, "note": note}
+    std_error = float((law.variance[0].sqrt() / std - 1)[moves].abs().max())
+    mean_error = float(((law.mean[0] - outputs.mean(0)) / std)[moves].abs().max())
+    return {"std": std_error, "mean": mean_error, "note": note}
 
 
 # Tables ------------------------------------------------------------------------------------------------
@@ -352,8 +357,9 @@ SHORT = {"sdp": "SDP", **_MARGINAL, **_DRAWN, SLOW: SLOW, TRACE: TRACE}
 
 def with_summary(page: str, rows: pd.DataFrame) -> str:
     """The text of docs/models.md with the summary of these rows."""
-    head, *body = ([str(cell).replace("|", "\\|") for cell in line] for line in summary(rows))
-    lines = "".join(f"| {' | '.join(line)} |\n" for line in (head, ["---"] * len(head), *body))
+    table = [[str(cell).replace("|", "\\|") for cell in row] for row in summary(rows)]
+    table.insert(1, ["---"] * len(table[0]))
+    lines = "".join(f"| {' | '.join(row)} |\n" for row in table)
     begin, end = "<!-- summary: made by benchmarks/models.py -->\n", "<!-- summary: end -->"
     before, _, rest = page.partition(begin)
     return f"{before}{begin}\n{lines}{end}{rest.partition(end)[2]}"
@@ -361,7 +367,7 @@ def with_summary(page: str, rows: pd.DataFrame) -> str:
 
 def summary(rows: pd.DataFrame) -> Iterator[Sequence[Any]]:
     """For each package the number of models for which each rule gives a prediction, and its median time."""
-    yield "package", "tried", "traced", "every op known", *(SHORT[rule] for rule in ALL)
+    yield ["package", "tried", "traced", "every op known"] + [SHORT[rule] for rule in ALL]
     for package, many in HOW_MANY.items():
         parts = {part: rows[(rows.package == package) & (rows.part == part)] for part in (TRACE, *ALL)}
         traced = parts[TRACE].dropna(subset="seconds")

@@ -71,15 +71,16 @@ def test_propagation(benchmark, method):
     law = sr.DiagonalGaussian(x, torch.ones_like(x))
     with torch.no_grad():
         run = (lambda _: net(x)) if method == "regular" else sr.rule(method).prepare(net)
-        found = benchmark(run, law)
-    assert (found if method == "regular" else found.location).shape == (32, 3)
+        result = benchmark(run, law)
+    assert (result if method == "regular" else result.location).shape == (32, 3)
 
 
 @pytest.mark.benchmark(group="moment matching of one layer")
 def test_full_moment_matching_of_one_layer(benchmark):
     """100 ReLU units with a full covariance: every pair's bivariate integral; one input, float64."""
     generator = torch.Generator().manual_seed(0)
-    factor, mean = (torch.randn(n, 100, generator=generator, dtype=torch.float64) for n in (100, 1))
+    factor = torch.randn(100, 100, generator=generator, dtype=torch.float64)
+    mean = torch.randn(1, 100, generator=generator, dtype=torch.float64)
     law = sr.Gaussian(mean, (factor @ factor.T)[None] / 100)
     propagate = sr.rule("moment_matching").prepare(nn.Sequential(nn.ReLU()))
     assert benchmark(propagate, law).covariance.shape == (1, 100, 100)
@@ -91,5 +92,5 @@ def test_w1(benchmark):
     oracle = first_oracle(group_of(4))
     samples = oracle.samples, oracle.redrawn("again"), POINTS
     floor = {"floor": Floor(0.0, 0.0)}
-    found = benchmark.pedantic(oracles.wasserstein, samples, floor, rounds=5, warmup_rounds=1)
-    assert found.value > 0
+    result = benchmark.pedantic(oracles.wasserstein, samples, floor, rounds=5, warmup_rounds=1)
+    assert result.value > 0

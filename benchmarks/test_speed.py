@@ -157,7 +157,8 @@ def test_counting(name: str, shape: tuple[int, int], compare) -> None:
         pytest.skip("a grid of so many axes has too many cells")
     generator = torch.Generator().manual_seed(0)
     mixing = torch.randn(shape[1], shape[1], generator=generator)
-    samples, pilot = (torch.randn(n, shape[1], generator=generator) @ mixing for n in (shape[0], PILOT))
+    samples = torch.randn(*shape, generator=generator) @ mixing
+    pilot = torch.randn(PILOT, shape[1], generator=generator) @ mixing
     partition = PARTITIONS[name](pilot)
     assert np.array_equal(by_torch(partition, samples), partition.counts(samples))
     sides = {"numpy": lambda: partition.counts(samples), "torch": lambda: by_torch(partition, samples)}
@@ -199,8 +200,9 @@ def plain_loss(name: str, net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         case "sqr":
             return pinball(net, x, y, torch.rand(len(x)))
         case "sqr_ends":
-            low, high = (pinball(net, x, y, torch.full_like(y, level)) for level in LEVELS)
-            return low + high
+            low, high = LEVELS
+            at_low = pinball(net, x, y, torch.full_like(y, low))
+            return at_low + pinball(net, x, y, torch.full_like(y, high))
     x = x.clone().requires_grad_()
     out = net(x)
     (slopes,) = torch.autograd.grad(out.sum(), x, create_graph=True)

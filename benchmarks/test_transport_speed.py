@@ -28,7 +28,8 @@ def transport(side: str, case: str, n: int) -> list[float]:
 
     generator = np.random.default_rng(0)
     flat = np.array([[1.0, 0.5, -0.7], [0.05, -0.1, 0.02], [0.002, 0.001, 0.004]])
-    x, y = generator.standard_normal((2, n, 3)) @ (flat if case == "flat" else np.eye(3))
+    normals = generator.standard_normal((2, n, 3))
+    x, y = normals @ flat if case == "flat" else normals
     if case == "shifted":
         y += [1.0, 0.0, 0.0]
     elif case == "ReLU":

@@ -43,28 +43,35 @@ def write_committed(folder: Path, say: Callable[[str], None]) -> Path:
     if content is None:
         storage.check_writable(path)
         say("making the report of the committed results, once for this version: about a minute")
-        with files.writing(path), TemporaryDirectory() as made:
-            build(committed_results(), Path(made))
-            paths = sorted(file for file in Path(made).rglob("*") if file.is_file() and file.name != MARKER)
-            content = {file.relative_to(made).as_posix(): file.read_bytes() for file in paths}
-        archive = io.BytesIO()
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-            for name, data in content.items():
-                packed.writestr(name, data)
-        files.write(path, archive.getvalue())
-        for old in sorted(kept_pages(), key=lambda path: path.stat().st_mtime)[:-MOST]:
-            old.unlink(missing_ok=True)
-    by_folder: dict[Path, dict[str, bytes]] = {}
+        content = _make(path)
+    contents_of_folders: dict[Path, dict[str, bytes]] = {}
     for name, data in content.items():
-        part, _, file = name.rpartition("/")
-        by_folder.setdefault(inside(folder, part), {})[file] = data
-    for place, own in by_folder.items():
-        check(place, own)  # before any is written
-    for place, own in by_folder.items():
-        write_files(place, own)
-        for name in written(place) - own.keys():
-            remove(place / name)
+        subfolder, _, file = name.rpartition("/")
+        contents_of_folders.setdefault(inside(folder, subfolder), {})[file] = data
+    for target, contents in contents_of_folders.items():
+        check(target, contents)  # before any is written
+    for target, contents in contents_of_folders.items():
+        write_files(target, contents)
+        for name in written(target) - contents.keys():
+            remove(target / name)
     return folder / PAGE
+
+
+def _make(path: Path) -> dict[str, bytes]:
+    """Make the report, store it in the cache as `path`, and return its files by name."""
+    with files.writing(path), TemporaryDirectory() as temporary:
+        build(committed_results(), Path(temporary))
+        paths = sorted(file for file in Path(temporary).rglob("*") if file.is_file() and file.name != MARKER)
+        content = {file.relative_to(temporary).as_posix(): file.read_bytes() for file in paths}
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in content.items():
+            packed.writestr(name, data)
+    files.write(path, archive.getvalue())
+    oldest_first = sorted(kept_pages(), key=lambda file: file.stat().st_mtime)
+    for old in oldest_first[:-MOST]:
+        old.unlink(missing_ok=True)
+    return content
 
 
 def _cached(path: Path) -> dict[str, bytes] | None:
@@ -81,14 +88,13 @@ def digest() -> str:
     """Hash of results, code and libraries that determine the page; 16 hexadecimal digits."""
     sha = hashlib.sha256()
     html = Path(reports.__file__ or "").resolve().parent / "html"  # reports of runs, in a checkout
-    rooms = (Path(package.__file__ or "").resolve().parent for package in (sdp_ref, bench, oracles, reports))
-    sources = [path for room in rooms for path in sorted(room.rglob("*")) if path.suffix in _SOURCES]
-    found = [
-        path
-        for path in (*sources, *sorted(BASELINES.rglob("*")))
-        if path.is_file() and not path.is_relative_to(html)
-    ]
-    sha.update(digest_of_files((path.parent, path) for path in found).encode())
+    paths: list[Path] = []
+    for package in (sdp_ref, bench, oracles, reports):
+        folder = Path(package.__file__ or "").resolve().parent
+        paths += [path for path in sorted(folder.rglob("*")) if path.suffix in _SOURCES]
+    paths += sorted(BASELINES.rglob("*"))
+    hashed = [path for path in paths if path.is_file() and not path.is_relative_to(html)]
+    sha.update(digest_of_files((path.parent, path) for path in hashed).encode())
     for name in _LIBRARIES:
         sha.update(f"{name} {importlib.metadata.version(name)}\n".encode())
     for group in _PLUG_INS:

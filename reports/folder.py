@@ -73,18 +73,19 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def kept_pages() -> list[Path]:
-    found = files.cache_folder("pages").glob("[0-9a-f]" * 16 + ".zip")
-    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+    """Return the cached reports of the committed results."""
+    archives = files.cache_folder("pages").glob("[0-9a-f]" * 16 + ".zip")
+    return sorted(path for path in archives if path.is_file() and not path.is_symlink())
 
 
 def clear(folder: Path) -> None:
     """Remove a page, and its folder unless it contains foreign files."""
-    for place, folders, names in os.walk(folder, topdown=False):
+    for parent, folders, names in os.walk(folder, topdown=False):
         for name in names:
-            remove(Path(place, name))
-        Path(place, MARKER).unlink(missing_ok=True)
+            remove(Path(parent, name))
+        Path(parent, MARKER).unlink(missing_ok=True)
         for name in folders:
             with suppress(OSError):
-                Path(place, name).rmdir()
+                Path(parent, name).rmdir()
     with suppress(OSError):
         folder.rmdir()

@@ -6,6 +6,7 @@ import functools
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from ..bench.noise import CAUCHY
 from ..bench.plugins.plugin import Plugin, plugin_of
 from ..bench.results.folder import Run, Stored
 from ..bench.results.folder import read as read_results
-from ..bench.results.joined import joined, rules, unsupported
+from ..bench.results.joined import joined_measurements, rules, unsupported
 from ..bench.settings import Settings
 from .folder import check, inside, write
 from .site import PAGE
@@ -54,6 +55,7 @@ class ScoredUse:
         return _WORST if self.unit == "factor" else 1.0
 
     def shown(self, score: float) -> float:
+        """Convert a mean score to the number for readers."""
         return math.exp(score) if self.unit == "factor" else score
 
 
@@ -89,19 +91,18 @@ class Entry:
 @functools.cache
 def problems() -> pd.DataFrame:
     """Return the problems with the key of their oracle, setting, net, input, noise, sigma and metrics."""
-    rows = [
-        (key, setting.name, setting.net, row, setting.noise, setting.scale, metric)
-        for setting in problem_set().settings
-        for key, row in zip(setting.keys, setting.rows, strict=True)
-        for metric in setting.metrics
-    ]
+    rows = []
+    for setting in problem_set().settings:
+        for key, row in zip(setting.keys, setting.rows, strict=True):
+            problem = (key, setting.name, setting.net, row, setting.noise, setting.scale)
+            rows += [(*problem, metric) for metric in setting.metrics]
     columns = ["unit", "setting", "net", "input", "noise", "sigma", "metric_spec"]
     return pd.DataFrame(rows, columns=columns)
 
 
 def read(paths: Sequence[Path]) -> list[Entry]:
     """Read entries from folders of results; identical measurements of a rule are read once."""
-    every: list[Entry] = []
+    read_entries: list[Entry] = []
     for path in paths:
         stored = read_results(path)
         if stored.faults:
@@ -109,20 +110,23 @@ def read(paths: Sequence[Path]) -> list[Entry]:
         entries = list(_entries(stored, path.resolve().name))
         if not entries:
             raise UserError(f"{path} has no measurement of {NAME}: sdp-bench run {NAME} --rules RULE")
-        every += entries
+        read_entries += entries
     distinct: dict[tuple[str, str], Entry] = {}
-    for entry in every:
+    for entry in read_entries:
         values = entry.frame[["unit", "metric_spec", "component", "value"]].to_csv(index=False)
         distinct.setdefault((entry.rule, values), entry)
-    rules = [entry.rule for entry in distinct.values()]
-    names = [
-        entry.rule if rules.count(entry.rule) == 1 else f"{entry.rule} ({entry.file})"
-        for entry in distinct.values()
-    ]
-    return [
-        replace(entry, name=name if names.count(name) == 1 else f"{name} {number}")
-        for number, (name, entry) in enumerate(zip(names, distinct.values(), strict=True), 1)
-    ]
+    return _with_distinct_names(list(distinct.values()))
+
+
+def _with_distinct_names(entries: Sequence[Entry]) -> list[Entry]:
+    """Name entries by their rule, with the file and a number as far as necessary."""
+    rules = Counter(entry.rule for entry in entries)
+    names = [entry.rule if rules[entry.rule] == 1 else f"{entry.rule} ({entry.file})" for entry in entries]
+    counts = Counter(names)
+    named = []
+    for number, (name, entry) in enumerate(zip(names, entries, strict=True), 1):
+        named.append(replace(entry, name=name if counts[name] == 1 else f"{name} {number}"))
+    return named
 
 
 def _entries(stored: Stored, file: str) -> Iterator[Entry]:
@@ -130,7 +134,7 @@ def _entries(stored: Stored, file: str) -> Iterator[Entry]:
     runs = [run for run in stored.runs.values() if NAME in run.experiments]
     if not runs:
         return
-    frame = joined(stored, runs)
+    frame = joined_measurements(stored, runs)
     frame = frame[frame["experiment"] == NAME].drop_duplicates(["unit", "rule", "metric_spec", "component"])
     texts = ["unit", "rule", "metric_spec", "component", "metric"]
     frame = frame[[*texts, "value", "floor", "seconds", "run"]].astype(dict.fromkeys([*texts, "run"], str))
@@ -150,7 +154,7 @@ def _entries(stored: Stored, file: str) -> Iterator[Entry]:
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class LeaderboardRow:
     """Position of an entry in the table of a use.
 
     `value`, `low` and `high` are its score and the ends of its 95 % interval (NaN if unknown), `settings` its
@@ -173,40 +177,40 @@ class Standing:
 
 @dataclass(frozen=True, eq=False)
 class LeaderboardTable:
-    """Standings of one use, best first, and the cheapest of the rules tied with the best on all problems."""
+    """Rows of one use, best first, and the cheapest of the rules tied with the best on all problems."""
 
     use: ScoredUse
-    standings: tuple[Standing, ...]
+    rows: tuple[LeaderboardRow, ...]
     cheapest: Entry | None
 
 
-def table(entries: Sequence[Entry], use: ScoredUse) -> LeaderboardTable:
+def table_of(entries: Sequence[Entry], use: ScoredUse) -> LeaderboardTable:
     """Rank one entry or more for a use, by position, then by the number of solved problems."""
     of_use = _problems_of(use)
     scores = _scores(entries, of_use)
     solved = _solved(scores)
     rankings = _rankings(scores, solved, RuleTraits({entry.name: entry.traits for entry in entries}))
     count = of_use["unit"].nunique()
-    standings = [
-        _standing(entry, use, scores, solved[entry.name], rankings[solved[entry.name]], count)
-        for entry in entries
-        if entry.name in solved
-    ]
-    standings.sort(key=lambda standing: (standing.position, -standing.measured, standing.value))
+    rows = []
+    for entry in entries:
+        if entry.name in solved:
+            units = solved[entry.name]
+            rows.append(_row(entry, use, scores, units, rankings[units], count))
+    rows.sort(key=lambda row: (row.position, -row.measured, row.value))
     cheapest = None
     of_all_problems = rankings.get(frozenset(of_use["unit"]))
     if of_all_problems:
         _, ranking = of_all_problems
         name = ranking.cheapest({entry.name: seconds_of(entry.frame) for entry in entries})
         cheapest = next(entry for entry in entries if entry.name == name)
-    return LeaderboardTable(use, tuple(standings), cheapest)
+    return LeaderboardTable(use, tuple(rows), cheapest)
 
 
 def _problems_of(use: ScoredUse) -> pd.DataFrame:
-    every = problems()
-    of_metrics = every["metric_spec"].str.partition(":")[0].isin(use.metrics)
-    of_noise = (every["noise"] == CAUCHY.family) == use.heavy
-    return every[of_metrics & of_noise]
+    all_problems = problems()
+    has_metric = all_problems["metric_spec"].str.partition(":")[0].isin(use.metrics)
+    has_noise = (all_problems["noise"] == CAUCHY.family) == use.heavy
+    return all_problems[has_metric & has_noise]
 
 
 def _scores(entries: Sequence[Entry], of_use: pd.DataFrame) -> pd.DataFrame:
@@ -241,27 +245,27 @@ def _rankings(
     for units in set(solved.values()):
         rivals = [name for name, problems_of_rival in solved.items() if problems_of_rival >= units]
         rows = scores[scores["unit"].isin(units) & scores["rule"].isin(rivals)]
-        overall = Overall.measured(rows, lambda _, values, __: values, traits, setting=(), least=1)
+        overall = Overall.from_measurements(rows, lambda _, values, __: values, traits, setting=(), least=1)
         if overall is not None:
             rankings[units] = overall, rank(overall, overall.rules)
     return rankings
 
 
-def _standing(
+def _row(
     entry: Entry,
     use: ScoredUse,
     scores: pd.DataFrame,
     units: frozenset[str],
     ranked: tuple[Overall, Ranking],
     count: int,
-) -> Standing:
+) -> LeaderboardRow:
     """Return the position of an entry that solved `units` of `count` problems."""
     overall, ranking = ranked
     mean, half = overall.mean(entry.name), overall.half_width(entry.name)
     low, high = np.clip((mean - half, mean + half), 0.0, use.most).tolist()
     rows = scores[(scores["rule"] == entry.name) & scores["unit"].isin(units)]
     settings = rows.groupby("setting", sort=False)["value"].mean().map(use.shown)
-    return Standing(
+    return LeaderboardRow(
         entry,
         value=use.shown(mean),
         low=use.shown(low),
@@ -290,10 +294,10 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
     Raises UserError if an entry cannot be read or foreign files are in the way.
     """
     entries = read(paths)
-    tables = [table(entries, use) for use in USES]
+    tables = [table_of(entries, use) for use in USES]
     first = tables[0]
     # In the order of the first use; entries without any of its problems come last.
-    ranked = [standing.entry for standing in first.standings]
+    ranked = [row.entry for row in first.rows]
     ordered = list(dict.fromkeys(ranked + entries))
     slugs: dict[Entry, str] = {}  # distinct names for files and links
     for entry in ordered:
@@ -310,7 +314,7 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
             "entries": ordered,
             "slugs": slugs,
             "tables": tables,
-            "found": {(t.use.name, standing.entry): standing for t in tables for standing in t.standings},
+            "rows": {(table.use.name, row.entry): row for table in tables for row in table.rows},
             "seconds": {entry: seconds_of(entry.frame) for entry in entries},
             "badges": BADGES,
         }
@@ -319,9 +323,9 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
 
 def badge(entry: Entry, first: LeaderboardTable) -> str:
     """Return the SVG badge for a rule's README: the problem set, and the rank by the whole distribution."""
-    mine = next((standing for standing in first.standings if standing.entry is entry), None)
-    if mine is None:
+    row = next((row for row in first.rows if row.entry is entry), None)
+    if row is None:
         return Badge(NAME, "entered", good=None).svg
-    share = "" if mine.measured == mine.of else f" on {mine.measured}/{mine.of}"
-    text = f"TV {labels.number(mine.value)}{share}, {mine.position} of {mine.among}"
+    share = "" if row.measured == row.of else f" on {row.measured}/{row.of}"
+    text = f"TV {labels.number(row.value)}{share}, {row.position} of {row.among}"
     return Badge(NAME, text, good=True).svg

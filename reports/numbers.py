@@ -41,7 +41,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Group:
+class NumberGroup:
     """Numbers of one metric under a common anchor and heading of a page of lists."""
 
     page: Page
@@ -59,7 +59,7 @@ class Number:
     first.
     """
 
-    group: Group
+    group: NumberGroup
     anchor: str
     title: str
     mean: float
@@ -81,8 +81,10 @@ def slug(*parts: str) -> str:
     """Join the non-empty texts into an anchor or file name; one that is too long ends in a digest."""
     whole = re.sub(r"[^\w.-]+", "-", "-".join(filter(None, parts))).strip("-")
     content = whole.encode()
-    short = f"{content[:_LONGEST].decode(errors='ignore')}-{hashlib.sha256(content).hexdigest()[:8]}"
-    return whole if len(content) <= _LONGEST else short
+    if len(content) <= _LONGEST:
+        return whole
+    start = content[:_LONGEST].decode(errors="ignore")
+    return f"{start}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 MOST_ROWS = 20
@@ -118,35 +120,55 @@ def sheets(
     an approximate bound on the size of all pages; at least one measurement is listed for each number.
     """
     numbers = list(numbers)
-    most = _rows_per_number([len(number.positions) for number in numbers], frame, most_bytes)
-    tops = [rows[:most] for rows in _in_order(numbers, frame)]
-    # Only the listed rows are decoded: as text all would take gigabytes.
-    known = list(dict.fromkeys((*_SHOWN, *_VARIES)))
-    listed = frame[known].iloc[np.concatenate(tops)] if tops else frame[known]
-    listed = listed.assign(key=keys(listed).mask(listed["rule"].map(traits.is_reference).astype(bool), ""))
-    listed = listed.assign(rule=listed["rule"].map(traits.label).astype(object))
+    counts = [len(number.positions) for number in numbers]
+    most = _rows_per_number(counts, frame, most_bytes)
+    positions = [rows[:most] for rows in _in_order(numbers, frame)]
+    columns = _columns_of_lists(positions, frame, traits)
     varying = frozenset(number.group for number in numbers if number.varies)
-    pages: dict[Page, dict[Group, list[dict[str, Any]]]] = {}
-    ends = np.cumsum([len(top) for top in tops])[:-1]
-    columns = {str(name): np.split(listed[name].to_numpy(), ends) for name in listed}
-    for index, (number, top) in enumerate(zip(numbers, tops, strict=True)):
+    pages: dict[Page, dict[NumberGroup, list[dict[str, Any]]]] = {}
+    for index, number in enumerate(numbers):
         group = number.group
-        rows = {name: values_by_number[index] for name, values_by_number in columns.items()}
+        rows = {name: columns_of_lists[index] for name, columns_of_lists in columns.items()}
         lines = _html(group.metric, rows, number.varies if group in varying else None, drilled)
         listing = {
             "anchor": number.anchor,
             "title": number.title,
             "mean": number.mean,
-            "count": len(number.positions),
-            "shown": len(top),
+            "count": counts[index],
+            "shown": len(positions[index]),
             "rows": "\n".join(lines),
         }
         pages.setdefault(group.page, {}).setdefault(group, []).append(listing)
     for page, groups in pages.items():
-        listings = [listing for listings_of_group in groups.values() for listing in listings_of_group]
-        cut = any(listing["shown"] < listing["count"] for listing in listings)
-        parts = list(groups.items())
-        yield {"page": page, "parts": parts, "varying": varying, "drilled": bool(drilled), "cut": cut}
+        is_cut = False
+        for listings in groups.values():
+            is_cut = is_cut or any(listing["shown"] < listing["count"] for listing in listings)
+        yield {
+            "page": page,
+            "parts": list(groups.items()),
+            "varying": varying,
+            "drilled": bool(drilled),
+            "cut": is_cut,
+        }
+
+
+def _columns_of_lists(
+    positions: Sequence[NDArray[np.int32]], frame: pd.DataFrame, traits: RuleTraits
+) -> dict[str, list[NDArray[Any]]]:
+    """Return the shown columns of the frame, by name, as one array for each list of positions.
+
+    Rules are replaced by their labels. The column `key` is empty for references, which cannot be replayed.
+    """
+    shown = frame[list(dict.fromkeys((*_SHOWN, *_VARIES)))]
+    if not positions:
+        return {}
+    # Only the listed rows are decoded: as text all would take gigabytes.
+    listed = shown.iloc[np.concatenate(positions)]
+    is_reference = listed["rule"].map(traits.is_reference).astype(bool)
+    listed = listed.assign(key=keys(listed).mask(is_reference, ""))
+    listed = listed.assign(rule=listed["rule"].map(traits.label).astype(object))
+    ends = np.cumsum([len(rows) for rows in positions])[:-1]
+    return {str(name): np.split(listed[name].to_numpy(), ends) for name in listed}
 
 
 def _in_order(numbers: Iterable[Number], frame: pd.DataFrame) -> Iterator[NDArray[np.int32]]:
@@ -166,7 +188,8 @@ def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int
     """Return the largest number of rows, 1 to `MOST_ROWS`, with which all lists fit into `most_bytes`."""
     row_bytes = float(_ROW_BYTES)
     if len(frame):
-        row_bytes += len(_KEY) - 1 + sum(frame[name].map(len).astype(int).mean() for name in _KEY)
+        separators = len(_KEY) - 1
+        row_bytes += separators + sum(frame[name].map(len).astype(int).mean() for name in _KEY)
     for most in range(MOST_ROWS, 1, -1):
         rows = np.minimum(np.array(counts), most).sum()
         if _NUMBER_BYTES * len(counts) + row_bytes * rows <= most_bytes:
@@ -177,22 +200,23 @@ def _rows_per_number(counts: Sequence[int], frame: pd.DataFrame, most_bytes: int
 def _html(
     metric: Metric, rows: Mapping[str, NDArray[Any]], varies: Sequence[str] | None, drilled: Mapping[str, str]
 ) -> Iterator[str]:
+    """Yield the rows of a list; `varies` is None if the page has no column for distinctions."""
     indistinguishable = metric.indistinguishable(rows["value"], rows["floor"], rows["floor95"])
-    seeds, inputs, keys_ = rows["seed"].tolist(), rows["input"].tolist(), rows["key"].tolist()
+    # Lists of Python's numbers: access to single entries of arrays is slow.
+    seeds, inputs, keys_of_rows = rows["seed"].tolist(), rows["input"].tolist(), rows["key"].tolist()
     values, floors = metric.shown(rows["value"]).tolist(), metric.shown(rows["floor"]).tolist()
-    is_level = (indistinguishable & metric.has_floor).tolist()
+    is_indistinguishable = (indistinguishable & metric.has_floor).tolist()
     errors = metric.known_error(rows["stderr"]).tolist()
     distinctions = {name: rows[name].tolist() for name in varies or ()}
-    for row, key in enumerate(keys_):
+    for row, key in enumerate(keys_of_rows):
         cells = ["–" if math.isnan(seeds[row]) else f"{seeds[row]:.0f}", f"{inputs[row]:.0f}"]
         if varies is not None:
             words = [_VARIES[name](metric, column[row]) for name, column in distinctions.items()]
             cells.append(escape(", ".join(filter(None, words))))
-        cells += [
-            labels.number(values[row], metric.decimals) + (" ≈" if is_level[row] else ""),
-            labels.number(floors[row], metric.decimals) if metric.has_floor else "–",
-            labels.number(errors[row]),
-        ]
+        value = labels.number(values[row], metric.decimals)
+        cells.append(f"{value} ≈" if is_indistinguishable[row] else value)
+        cells.append(labels.number(floors[row], metric.decimals) if metric.has_floor else "–")
+        cells.append(labels.number(errors[row]))
         if drilled:
             cells.append(f'<a href="{escape(drilled[key])}">drill-down</a>' if key in drilled else "")
         cells.append(escape(key) or "–")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +15,7 @@ from . import drilldown, site
 from .folder import clear, inside, remove, write, write_files
 from .numbers import FOLDER, Number, sheets
 from .results import COMMITTED_TITLE, Results
-from .section import Part, Section, tabulated
+from .section import Context, RenderedSection, Section, tabulated
 from .section import sections as every_section
 from .site import PAGE, SitePage, address, pages_of, write_pages
 from .statistics.ranking import Labels
@@ -47,15 +46,15 @@ def cover(results: Results, table: str, links: Sequence[tuple[str, str]] = ()) -
     return {"title": results.title, "meta": meta, "table": table, "links": links}
 
 
-def files_by_anchor(parts: Sequence[Part]) -> dict[str, str]:
+def files_by_anchor(parts: Sequence[RenderedSection]) -> dict[str, str]:
     """Return the file of the page that has each anchor."""
     return {anchor: part.page.file for part in parts for anchor in site.ANCHOR.findall(part.html)}
 
 
-def pages(parts: Sequence[Part], around: Mapping[str, Any]) -> dict[str, str]:
+def pages(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> dict[str, str]:
     """HTML texts by file; `around` is from :func:`cover`."""
     files = files_by_anchor(parts)
-    by_page: dict[SitePage, list[Part]] = {site.OVERVIEW: []}
+    by_page: dict[SitePage, list[RenderedSection]] = {site.OVERVIEW: []}
     for part in sorted(parts, key=lambda part: part.order):
         by_page.setdefault(part.page, []).append(part)
     template = environment(RuleTraits()).get_template("page.html")
@@ -73,7 +72,7 @@ def pages(parts: Sequence[Part], around: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def single(parts: Sequence[Part], around: Mapping[str, Any]) -> str:
+def single(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> str:
     """HTML text of a single page that contains all parts and links to no other file."""
     ordered = sorted(parts, key=lambda part: (part.page, part.order))
     navigation = [entry for part in ordered for entry in part.navigation]
@@ -105,7 +104,7 @@ def build(
         else:
             _write_folder(results, folder, made, numbers, files)
     for part in made:
-        for line in part.said:
+        for line in part.notes:
             say(line)
     if alone and (old := pages_of(folder) - {PAGE}):
         count = plural(len(old), "page")
@@ -114,7 +113,11 @@ def build(
 
 
 def _write_folder(
-    results: Results, folder: Path, made: Sequence[Part], numbers: Sequence[Number], files: Mapping[str, str]
+    results: Results,
+    folder: Path,
+    made: Sequence[RenderedSection],
+    numbers: Sequence[Number],
+    files: Mapping[str, str],
 ) -> None:
     write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | dict(files))
     links = [(f"{COMMITTED}/{PAGE}", COMMITTED_TITLE)] if results.committed else []
@@ -129,7 +132,9 @@ def _write_folder(
     write_pages(folder, pages(made, cover(results, table, links)))
 
 
-def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], list[Number], dict[str, str]]:
+def parts(
+    results: Results, sections: Sequence[Section]
+) -> tuple[list[RenderedSection], list[Number], dict[str, str]]:
     """Return the parts of a report, its numbers with lists, and the files next to its pages.
 
     Numbers that rest on the same measurements share the list of the first one.
@@ -137,34 +142,40 @@ def parts(results: Results, sections: Sequence[Section]) -> tuple[list[Part], li
     from .replication.claims import SUITES, numbers_of_claims
 
     results = tabulated(results, sections)
-    claims = results.frame["experiment"].isin(SUITES.keys()).any()
-    paper = results.published or results.meta.get("preset") == PAPERS_OWN
+    has_claims = results.frame["experiment"].isin(SUITES.keys()).any()
+    has_papers_settings = results.published or results.meta.get("preset") == PAPERS_OWN
     rulings = None
-    if paper or claims:
+    if has_papers_settings or has_claims:
         from .replication.page import Rulings  # imports torch
 
         rulings = Rulings.of(results)
-    shown = [(section, context) for section in sections if (context := section.build(results)) is not None]
+    contexts: list[tuple[Section, Context]] = []
     numbers: dict[Labels, Number] = {}
-    listed = chain.from_iterable(section.numbers(results, context) for section, context in shown)
-    for number in chain(listed, numbers_of_claims(results.frame, results.traits) if rulings else ()):
-        numbers.setdefault(number.rows, number)
+    for section in sections:
+        context = section.build(results)
+        if context is not None:
+            contexts.append((section, context))
+            for number in section.numbers(results, context):
+                numbers.setdefault(number.rows, number)
+    if rulings:
+        for number in numbers_of_claims(results.frame, results.traits):
+            numbers.setdefault(number.rows, number)
     templates = environment(results.traits, {rows: number.address for rows, number in numbers.items()})
     templates.globals["rulings"] = rulings
-    made = []
-    for section, context in shown:
+    made: list[RenderedSection] = []
+    for section, context in contexts:
         template = templates.get_template(str(section.template))
-        said = tuple(section.said(context))
+        notes = tuple(section.notes(context))
         for page, variables in section.spread(context):
             navigation = tuple(section.navigation(variables))
-            made.append(Part(page, section.order, navigation, template.render(variables), said))
-            said = ()  # printed once, although the section may have several pages
+            made.append(RenderedSection(page, section.order, navigation, template.render(variables), notes))
+            notes = ()  # printed once, although the section may have several pages
     files: dict[str, str] = {}
     if rulings:
-        from .replication.page import shown as shown_rulings
+        from .replication.page import shown as part_of_rulings
 
-        ruled, files = shown_rulings(rulings, files_by_anchor(made))
-        made.append(ruled)
+        part, files = part_of_rulings(rulings, files_by_anchor(made))
+        made.append(part)
     return made, list(numbers.values()), files
 
 
@@ -204,6 +215,7 @@ def lists(
     texts = {}
     for sheet in sheets(numbers, results.frame, drilled, results.traits):
         page = sheet["page"]
-        around = {"table": table, "command": command, "back": address(page.section, files), "shared": "../"}
-        texts[page.file] = template.render(sheet=sheet, **around)
+        texts[page.file] = template.render(
+            sheet=sheet, table=table, command=command, back=address(page.section, files), shared="../"
+        )
     return texts

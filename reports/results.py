@@ -96,21 +96,21 @@ class Results:
         chosen = self.frame[[name for name in self.frame if name in names]]
         return chosen[~self.frame["experiment"].isin(_without_oracle())]
 
-    def once_a_unit(self, names: Collection[str], apart: Collection[str] = ()) -> pd.DataFrame:
-        """Return columns of measurements against an oracle, with one row per unit and value of `apart`.
+    def once_a_unit(self, names: Collection[str], by: Collection[str] = ()) -> pd.DataFrame:
+        """Return columns of measurements against an oracle, with one row per unit and value of `by`.
 
         A unit has about a hundred measurements, and what depends only on the unit need not be computed for
         each.
         """
-        known = self.columns_with_oracle(("unit", *apart))
+        keys = self.columns_with_oracle(("unit", *by))
         chosen = self.frame[[name for name in self.frame if name in names]]
-        return chosen.loc[known.index[~known.duplicated()]]
+        return chosen.loc[keys.index[~keys.duplicated()]]
 
     @property
     def tabled(self) -> pd.DataFrame:
         """Measurements shown in tables, with the columns that the report needs."""
-        elsewhere = self.frame["experiment"].isin([*_without_oracle(), *self.untabled])
-        return self.frame[[*COLUMNS, *VARIANTS]][~elsewhere]
+        is_untabled = self.frame["experiment"].isin([*_without_oracle(), *self.untabled])
+        return self.frame[[*COLUMNS, *VARIANTS]][~is_untabled]
 
     @functools.cached_property
     def tables(self) -> tuple[Table, ...]:
@@ -123,7 +123,7 @@ class Results:
 
 
 def _without_oracle() -> list[str]:
-    return [name for name, known in experiments().items() if not known.has_oracle]
+    return [name for name, experiment in experiments().items() if not experiment.has_oracle]
 
 
 def _reasons(failures: Iterable[Mapping[str, Any]]) -> list[Reason]:
@@ -142,8 +142,8 @@ def facts() -> dict[str, Any]:
     declares, with reasons. Each case of the `theorem` has the fields of
     :class:`sdp_bench.oracles.Optimality`; `estimate_errors` is what the function of that name returned.
     """
-    kept: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
-    return kept
+    content: dict[str, Any] = json.loads(FACTS.read_text(encoding="utf-8"))
+    return content
 
 
 _DAMAGED = "the results that come with the package are damaged"
@@ -152,9 +152,9 @@ _DAMAGED = "the results that come with the package are damaged"
 def committed_results() -> Results:
     """Return the results that come with the package; raises RunFailedError if they are missing or damaged."""
     try:
-        timed = tuple(load(BASELINES / "runtime.csv"))
+        runtime = tuple(load(BASELINES / "runtime.csv"))
         stored = read(COMMITTED)
-        committed = results_of(stored, [*stored.runs], timed)
+        committed = results_of(stored, list(stored.runs), runtime)
     except (UserError, ValueError, OSError) as error:
         raise RunFailedError(f"{_DAMAGED}: {error}; reinstall it") from error
     if stored.faults:
@@ -163,17 +163,18 @@ def committed_results() -> Results:
     return replace(committed, title=COMMITTED_TITLE, published=True, database=None)
 
 
-def results_of(stored: Stored, numbers: Sequence[str] = (), runtime: tuple[Row, ...] = ()) -> Results:
+def results_of(stored: Stored, run_ids: Sequence[str] = (), runtime: tuple[Row, ...] = ()) -> Results:
     """Return what some runs requested, with metadata of the newest of them.
 
-    `numbers` are ids of runs or parts of them; by default the newest run of each folder. A measurement may
+    `run_ids` may be parts of ids; by default the newest run of each folder counts. A measurement may
     come from another run that measured the same cell. If runs request the same thing with different settings,
     the newest counts. The metadata `started`, `seconds` and `command` are those of all runs together.
     """
-    chosen = {stored.run(number).id for number in numbers or map(stored.newest, stored.folders)}
-    runs = [stored.runs[number] for number in sorted(chosen)]
+    requested = run_ids or [stored.newest(folder) for folder in stored.folders]
+    distinct_ids = {stored.run(run_id).id for run_id in requested}
+    runs = [stored.runs[run_id] for run_id in sorted(distinct_ids)]
     newest = runs[-1]
-    frame = checked(joined.joined(stored, runs))
+    frame = checked(joined.joined_measurements(stored, runs))
     failures = joined.failures(stored, runs)
     left_out = [line for run in runs for line in run.left_out] + joined.unsupported(stored, runs)
     meta = {
@@ -201,13 +202,15 @@ def results_of(stored: Stored, numbers: Sequence[str] = (), runtime: tuple[Row, 
 
 
 def _options(settings: Settings, experiments: Collection[str]) -> dict[str, Any]:
+    """Settings by name, as text or plain values for the report."""
     design = asdict(replace(settings.design, noise=None))
     sizes = {}
     for name, size in settings.sizes.items():
-        counts = ((getattr(size, unit), unit) for unit in ("nets", "inputs", "samples", "epochs"))
-        words = [f"{count} {unit}" for count, unit in counts if count is not None]
-        if name in experiments:
-            sizes[name] = ", ".join([*words, *(size.datasets or ())])
+        if name not in experiments:
+            continue
+        counts = {"nets": size.nets, "inputs": size.inputs, "samples": size.samples, "epochs": size.epochs}
+        words = [f"{count} {unit}" for unit, count in counts.items() if count is not None]
+        sizes[name] = ", ".join([*words, *(size.datasets or ())])
     return {
         **design,
         "noise": settings.design.noise and settings.design.noise.text,

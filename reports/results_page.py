@@ -23,18 +23,24 @@ def results_page(results: Results) -> str:
     Names are not escaped: those of the committed results come from this package.
     """
     content = tomllib.loads((TEMPLATES / "results.toml").read_text(encoding="utf-8"))
-    every = sections()
-    results = tabulated(results, every)
-    rules, beyond = content["rules"], content["beyond"]
+    all_sections = sections()
+    results = tabulated(results, all_sections)
+    contexts = {}
+    for section in all_sections:
+        if section.name in content["sections"]:
+            contexts[section.name] = section.build(results)
     variables: dict[str, object] = {
-        "sections": {one.name: one.build(results) for one in every if one.name in content["sections"]},
+        "sections": contexts,
         "rulings": Rulings.of(results),
-        "rules": rules,
-        "beyond": beyond,
+        "rules": content["rules"],
+        "beyond": content["beyond"],
     }
     for name, (experiment, depth, metrics) in content["tables"].items():
-        own = [table for table in results.tables if (table.experiment, table.depth) == (experiment, depth)]
-        variables[name] = [table for table in own if table.metric.name in metrics]
+        variables[name] = [
+            table
+            for table in results.tables
+            if (table.experiment, table.depth) == (experiment, depth) and table.metric.name in metrics
+        ]
     text = rendered("results.md", results.traits, variables)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

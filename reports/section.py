@@ -25,14 +25,14 @@ Context = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
+class RenderedSection:
     """What a section made for one page; `navigation` holds anchors and titles. See :class:`Section`."""
 
     page: SitePage
     order: int
     navigation: Sequence[Sequence[str]]
     html: str
-    said: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 class Section:
@@ -72,7 +72,7 @@ class Section:
         """
         return ()
 
-    def said(self, context: Context) -> Iterable[str]:  # noqa: ARG002
+    def notes(self, context: Context) -> Iterable[str]:  # noqa: ARG002
         """Return lines that the command prints after the page is written, by default none."""
         return ()
 
@@ -85,10 +85,10 @@ class Study(Section):
     """A section on the measurements of its :attr:`experiments`; it is omitted if there are none."""
 
     def build(self, results: Results) -> Context | None:
-        own = results.frame[results.frame["experiment"].isin(self.experiments)]
-        return None if own.empty else self.content(own, results.traits)
+        measurements = results.frame[results.frame["experiment"].isin(self.experiments)]
+        return None if measurements.empty else self.content(measurements, results.traits)
 
-    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context | None:
+    def content(self, measurements: pd.DataFrame, traits: RuleTraits) -> Context | None:
         """Return the template's variables from at least one measurement, or None to omit the section."""
         raise NotImplementedError
 
@@ -98,16 +98,16 @@ def sections() -> list[Section]:
 
     Raises RegistryError if a module or an entry point does not provide a section.
     """
-    own = members("sdp_bench.reports.sections", "sdp_bench.reports.section.Section")
-    kinds: list[type[Section]] = list(own.values())
-    for point in installed(GROUP, own).values():
-        kind = loaded(point, type)
-        if not issubclass(kind, Section):
+    built_in = members("sdp_bench.reports.sections", "sdp_bench.reports.section.Section")
+    classes: list[type[Section]] = list(built_in.values())
+    for point in installed(GROUP, built_in).values():
+        section_class = loaded(point, type)
+        if not issubclass(section_class, Section):
             raise RegistryError(f"the entry point '{point.name}' ({GROUP}): {point.value} is no Section")
-        kinds.append(kind)
-    return sorted((kind() for kind in kinds), key=lambda section: section.order)
+        classes.append(section_class)
+    return sorted((section_class() for section_class in classes), key=lambda section: section.order)
 
 
 def tabulated(results: Results, sections: Iterable[Section]) -> Results:
     """Results whose tables leave out the experiments that a section displays in its own way."""
-    return replace(results, untabled=frozenset(name for one in sections for name in one.experiments))
+    return replace(results, untabled=frozenset(name for section in sections for name in section.experiments))

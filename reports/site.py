@@ -40,22 +40,24 @@ MEASURED = SitePage(8, "", "measured.html", "How it was measured")
 
 
 def suite(name: str, title: str) -> SitePage:
+    """Return the page of an experiment."""
     return SitePage(5, "Suites", f"suite-{name}.html", title)
 
 
 def rule(name: str, label: str) -> SitePage:
+    """Return the page of a rule."""
     return SitePage(6, "Rules", f"rule-{name}.html", label)
 
 
-def resolved(html: str, places: Mapping[str, str], file: str) -> str:
-    """Make links on the page `file` lead to the files of their anchors; `places` are files by anchor."""
-    return _INSIDE.sub(lambda found: f'href="{address(found[1], places, file)}"', html)
+def resolved(html: str, files: Mapping[str, str], file: str) -> str:
+    """Make links on the page `file` lead to the files of their anchors; `files` are by anchor."""
+    return _INSIDE.sub(lambda link: f'href="{address(link[1], files, file)}"', html)
 
 
-def address(anchor: str, places: Mapping[str, str], file: str = "") -> str:
-    """Address of an anchor, as seen from the page `file`."""
-    place = places.get(anchor, file)
-    return f"#{anchor}" if place == file else f"{place}#{anchor}"
+def address(anchor: str, files: Mapping[str, str], file: str = "") -> str:
+    """Address of an anchor, as seen from the page `file`; an unknown anchor counts as on this page."""
+    target = files.get(anchor, file)
+    return f"#{anchor}" if target == file else f"{target}#{anchor}"
 
 
 def alone(html: str) -> str:
@@ -78,7 +80,8 @@ def pages_of(folder: Path) -> set[str]:
 
 
 def menu(pages: Iterable[SitePage]) -> Sequence[tuple[str, Sequence[SitePage]]]:
+    """Return headings with their pages, in the order of the navigation."""
     groups: dict[tuple[int, str], list[SitePage]] = {}
     for page in dict.fromkeys(pages):
         groups.setdefault((page.rank, page.group), []).append(page)
-    return [(group, own) for (_, group), own in sorted(groups.items(), key=lambda item: item[0])]
+    return [(group, groups[rank, group]) for rank, group in sorted(groups)]

@@ -37,8 +37,8 @@ PUBLISHED, REGULAR = "dvia", "dvia:means=regular_covariance"
 Convention = tuple[str, ...]
 """Choices that the paper leaves open, a word for each that matters to a statement."""
 
-Which = tuple[str, Convention]
-"""A trial: the key of its statement, and the convention."""
+TrialKey = tuple[str, Convention]
+"""Key of a trial: the key of its statement, and the convention."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,9 @@ class Effect:
             return -math.inf
         error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
         mean = float(values.mean())
-        return mean / error if error else math.copysign(math.inf, mean) if mean else 0.0
+        if error:
+            return mean / error
+        return math.copysign(math.inf, mean) if mean else 0.0
 
     @property
     def leaning(self) -> str:
@@ -123,7 +125,7 @@ class Effect:
             return "above"
         return "below" if self.tests.high < self.threshold else ""
 
-    def said(self, sentence: str = "") -> str:
+    def in_words(self, sentence: str = "") -> str:
         """Return a sentence (default: that of the effect) with ``{value}``, ``{size}`` and ``{side}``."""
         mean, low, high = self.range
         size = labels.interval(-mean, -high, -low) if mean < 0 else self.interval
@@ -152,16 +154,19 @@ class Trial:
 
     @property
     def name(self) -> str:
+        """Convention in words; empty if the paper leaves nothing open."""
         return " / ".join(self.convention)
 
     @property
     def fewest(self) -> int:
+        """Smallest number of replicates of an effect."""
         return min(len(effect.values) for effect in self.effects)
 
     @functools.cached_property
     def uncorrected(self) -> tuple[float, float]:
         """p-values of "every effect is above" and "some effect is below", not corrected over statements."""
-        above, below = zip(*(effect.p for effect in self.effects), strict=True)
+        above = [effect.p[0] for effect in self.effects]
+        below = [effect.p[1] for effect in self.effects]
         return float(p_of_every_part(above)), float(p_of_some_part(below))
 
     @property
@@ -179,32 +184,42 @@ class Trial:
         return replace(self.effects[0], values=mean, sigma="")
 
     @property
-    def found(self) -> str:
+    def finding(self) -> str:
+        """The deciding effect in words, with its threshold and number of replicates; or the reason."""
         if not self.effects:
             return self.reason
-        worst = self.deciding
-        parts = f"; the least favourable of {len(self.effects)} parts" if len(self.effects) > 1 else ""
-        few = f", at least {MIN_NETS} are needed" if self.fewest < MIN_NETS else ""
-        infinite = int((~np.isfinite(worst.values)).sum())
-        gone = f"; not finite in {infinite}" if infinite else ""
-        count = labels.plural(self.fewest if few else len(worst.values), self.replicate)
-        chosen = f"; the best of {worst.choices}" if worst.choices > 1 else ""
-        if worst.against > 1:
-            chosen += f"; compared with the best of {worst.against}"
-        return f"{worst.said()}, needed {worst.needed} ({count}{few}{gone}{chosen}{parts})"
+        effect = self.deciding
+        if self.fewest < MIN_NETS:
+            notes = f"{labels.plural(self.fewest, self.replicate)}, at least {MIN_NETS} are needed"
+        else:
+            notes = labels.plural(len(effect.values), self.replicate)
+        infinite = int((~np.isfinite(effect.values)).sum())
+        if infinite:
+            notes += f"; not finite in {infinite}"
+        if effect.choices > 1:
+            notes += f"; the best of {effect.choices}"
+        if effect.against > 1:
+            notes += f"; compared with the best of {effect.against}"
+        if len(self.effects) > 1:
+            notes += f"; the least favourable of {len(self.effects)} parts"
+        return f"{effect.in_words()}, needed {effect.needed} ({notes})"
 
     def attainable(self) -> tuple[float, float]:
-        """p-values that replicates with a scatter of 1 % of an effect would have, in either direction."""
+        """p-values that replicates with a scatter of 1 % of an effect would have, in either direction.
 
-        # They depend only on the numbers of replicates: if even these do not decide, they are too small.
-        def least(count: int) -> float:
-            scatter = np.linspace(-1, 1, count)
-            tests = count >= MIN_NETS and mean_tests(1 + 0.01 * scatter / scatter.std(ddof=1))
-            return float(tests.above) if tests else 1.0
-
-        above = max(effect.choices for effect in self.effects) * least(self.fewest)
-        below = min(effect.against * least(len(effect.values)) for effect in self.effects)
+        They depend only on the numbers of replicates: if even these do not decide, they are too small.
+        """
+        above = max(effect.choices for effect in self.effects) * _smallest_p(self.fewest)
+        below = min(effect.against * _smallest_p(len(effect.values)) for effect in self.effects)
         return min(1.0, above), min(1.0, len(self.effects) * below)
+
+
+def _smallest_p(replicates: int) -> float:
+    """p-value of "above zero" for evenly spaced replicates with mean 1 and standard deviation 0.01."""
+    if replicates < MIN_NETS:
+        return 1.0
+    scatter = np.linspace(-1, 1, replicates)
+    return float(mean_tests(1 + 0.01 * scatter / scatter.std(ddof=1)).above)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,13 +227,13 @@ class Answer:
     """What results say about a statement: a trial for each convention.
 
     `fidelity` compares the design of the measurements with the paper's. `address` is that of the numbers in
-    the report's folder, empty without any. `said` replaces the sentence about the trials.
+    the report's folder, empty without any. `sentence` replaces that about the trials.
     """
 
     trials: tuple[Trial, ...]
     fidelity: str = ""
     address: str = ""
-    said: str = ""
+    sentence: str = ""
 
     @classmethod
     def of(
@@ -233,23 +248,20 @@ class Answer:
 
         `lacking` are the missing measurements of conventions with some.
         """
-        known = {convention: tuple(own) for convention, own in effects.items()}
-        trials = [
-            Trial(own, replicate, convention)
-            for convention, own in known.items()
-            if own and all(len(effect.values) for effect in own)
-        ]
-        trials += [
-            Trial((), replicate, convention, Verdict.NOT_MEASURED, reason=words)
-            for convention, words in lacking.items()
-        ]
+        trials = []
+        for convention, effects_of_convention in effects.items():
+            measured = tuple(effects_of_convention)
+            if measured and all(len(effect.values) for effect in measured):
+                trials.append(Trial(measured, replicate, convention))
+        for convention, reason in lacking.items():
+            trials.append(Trial((), replicate, convention, Verdict.NOT_MEASURED, reason=reason))
         return cls(tuple(trials), fidelity, address) if trials else None
 
     @classmethod
-    def certain(cls, *, holds: bool, found: str, fidelity: str = "", address: str = "") -> Answer:
+    def certain(cls, *, holds: bool, finding: str, fidelity: str = "", address: str = "") -> Answer:
         """Answer without samples, or with so many that their error does not matter."""
         verdict = Verdict.SUPPORTED if holds else Verdict.REFUTED
-        return cls((Trial(verdict=verdict),), fidelity, address, found)
+        return cls((Trial(verdict=verdict),), fidelity, address, sentence=finding)
 
     @property
     def verdicts(self) -> Verdicts:
@@ -257,15 +269,17 @@ class Answer:
         return Verdicts({trial.name: trial.verdict for trial in self.trials if trial.verdict})
 
     @property
-    def found(self) -> str:
+    def finding(self) -> str:
         """Effect and interval of the trial that decides, as a sentence, or why there is no verdict."""
-        if self.said:
-            return self.said
-        first = next(iter(self.verdicts.counts))
-        shown, *others = (trial for trial in self.trials if trial.verdict is first)
-        if first is Verdict.REFUTED:  # standard errors compare effects of different units
-            shown = min(shown, *others, key=lambda trial: trial.deciding.surplus) if others else shown
-        return f"{shown.name}: {shown.found}" if len(self.trials) > 1 else shown.found
+        if self.sentence:
+            return self.sentence
+        verdict = next(iter(self.verdicts.counts))
+        trials = [trial for trial in self.trials if trial.verdict is verdict]
+        decisive = trials[0]
+        if verdict is Verdict.REFUTED and len(trials) > 1:
+            # standard errors compare effects of different units
+            decisive = min(trials, key=lambda trial: trial.deciding.surplus)
+        return f"{decisive.name}: {decisive.finding}" if len(self.trials) > 1 else decisive.finding
 
     @property
     def why(self) -> str:
@@ -286,25 +300,29 @@ class Evidence:
 
     def __init__(self, results: Results, dvia: str = PUBLISHED) -> None:
         self.results, self.dvia = results, dvia
-        self._made: dict[Hashable, Any] = {}
+        self._cache: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        """Return the result of `make`, which is called once for a key."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
     def of(self, experiment: str, **where: object) -> pd.DataFrame:
         """Measurements of an experiment with given values in some columns."""
         frame = self.results.frame
-        own = self.once(experiment, lambda: frame[frame["experiment"] == experiment])
+        rows: pd.DataFrame = self.once(experiment, lambda: frame[frame["experiment"] == experiment])
         for column, value in where.items():
-            own = own[own[column] == value]
-        return own
+            rows = rows[rows[column] == value]
+        return rows
 
     def timed(self, architecture: str, method: str, phase: str = "forward") -> Row | None:
-        wanted = (architecture, method, phase)
-        rows = (row for row in self.results.runtime if (row.architecture, row.method, row.phase) == wanted)
-        return next(rows, None)
+        """The time of a method on a net; None if it was not timed."""
+        key = (architecture, method, phase)
+        for row in self.results.runtime:
+            if (row.architecture, row.method, row.phase) == key:
+                return row
+        return None
 
 
 Rule = Callable[[Evidence], "Answer | None"]
@@ -334,8 +352,10 @@ class Statement:
     @property
     def rows(self) -> list[tuple[str, Trial]]:
         """Measured trials with the version of DVIA."""
-        versions = {"as published": self.answer.trials, "regular pass": self.regular and self.regular.trials}
-        return [(name, one) for name, trials in versions.items() for one in trials or () if one.effects]
+        rows = [("as published", trial) for trial in self.answer.trials]
+        if self.regular:
+            rows += [("regular pass", trial) for trial in self.regular.trials]
+        return [(version, trial) for version, trial in rows if trial.effects]
 
 
 @dataclass(frozen=True)
@@ -353,102 +373,135 @@ def judged(topics: Iterable[Topic], results: Results) -> tuple[Topic, ...]:
     return tuple(_judged(topic, published, regular) for topic in topics)
 
 
-def _judged(topic: Topic, evidence: Evidence, of_regular: Evidence) -> Topic:
-    answers, regular = _answers(topic, evidence), dict[str, Answer]()
-    if about_dvia := {one.key for one in topic.statements if one.dvia}:
-        regular = _answers(topic, of_regular)
-    measured = {
-        key: answer
-        for key, answer in regular.items()
-        if key in about_dvia and answer.verdicts.outcome is not Outcome.NOT_MEASURED
-    }
-    statements = (
-        replace(one, answer=answers[one.key], regular=measured.get(one.key)) for one in topic.statements
-    )
+def _judged(topic: Topic, evidence: Evidence, evidence_of_regular: Evidence) -> Topic:
+    answers = _answers(topic, evidence)
+    regular: dict[str, Answer] = {}
+    if any(statement.dvia for statement in topic.statements):
+        regular = _answers(topic, evidence_of_regular)
+    statements = []
+    for statement in topic.statements:
+        regular_answer = regular[statement.key] if statement.dvia else None
+        if regular_answer and regular_answer.verdicts.outcome is Outcome.NOT_MEASURED:
+            regular_answer = None
+        statements.append(replace(statement, answer=answers[statement.key], regular=regular_answer))
     return replace(topic, statements=tuple(statements))
 
 
 def _answers(topic: Topic, evidence: Evidence) -> dict[str, Answer]:
     """Answers with verdicts, corrected over the statements tried under each convention (Holm)."""
-    answers = {}
-    for one in topic.statements:
-        reason = one.reason or "not measured in these results"
-        nothing = Answer((Trial(verdict=Verdict.NOT_MEASURED, reason=reason),))
-        answers[one.key] = (one.rule and one.rule(evidence)) or nothing
-    raw = {
-        (key, trial.convention): trial.uncorrected
-        for key, answer in answers.items()
-        for trial in answer.trials
-        # A single effect with enough replicates can refute the statement.
-        if trial.verdict is None and max(len(effect.values) for effect in trial.effects) >= MIN_NETS
-    }
-    # A convention may settle less than another. A trial under it belongs to the family of each convention
-    # that settles as much and more.
-    families = [
-        [which for which in raw if set(which[1]) <= set(convention)]
-        for convention in {each for _, each in raw}
-    ]
-    corrected = _corrected(raw, families)
+    answers = {statement.key: _unjudged(statement, evidence) for statement in topic.statements}
+    uncorrected: dict[TrialKey, tuple[float, float]] = {}
+    for key, answer in answers.items():
+        for trial in answer.trials:
+            # A single effect with enough replicates can refute the statement.
+            is_tested = trial.verdict is None and max(len(e.values) for e in trial.effects) >= MIN_NETS
+            if is_tested:
+                uncorrected[key, trial.convention] = trial.uncorrected
+    families = _families(uncorrected)
+    corrected = _corrected(uncorrected, families)
+    judged_answers = {}
+    for key, answer in answers.items():
+        trials = []
+        for trial in answer.trials:
+            if trial.verdict is None:
+                trial = _with_verdict(key, trial, uncorrected, corrected, families)
+            trials.append(trial)
+        judged_answers[key] = replace(answer, trials=tuple(trials))
+    return judged_answers
 
-    def decided(which: Which, trial: Trial) -> Trial:
-        if trial.verdict is not None:
-            return trial
-        p = corrected.get(which, (1.0, 1.0))
-        verdict, reason = decide(*p), ""
-        if verdict is Verdict.UNDECIDED:
-            best = _corrected(raw | {which: trial.attainable()}, families)[which] if which in raw else p
-            family = max((len(each) for each in families if which in each), default=1)
-            reason = _undecided(trial, min(best) <= LEVEL, family)
-        return replace(trial, verdict=verdict, p=p, reason=reason)
 
-    return {
-        key: replace(answer, trials=tuple(decided((key, trial.convention), trial) for trial in answer.trials))
-        for key, answer in answers.items()
-    }
+def _unjudged(statement: Statement, evidence: Evidence) -> Answer:
+    """Effects under each convention, most of them without verdicts."""
+    answer = statement.rule(evidence) if statement.rule else None
+    if answer:
+        return answer
+    reason = statement.reason or "not measured in these results"
+    return Answer((Trial(verdict=Verdict.NOT_MEASURED, reason=reason),))
+
+
+def _families(trials: Iterable[TrialKey]) -> list[list[TrialKey]]:
+    """Trials over which tests are corrected, for each convention.
+
+    A convention may settle less than another. A trial under it belongs to the family of each convention that
+    settles as much and more.
+    """
+    trials = list(trials)
+    conventions = {convention for _, convention in trials}
+    return [[trial for trial in trials if set(trial[1]) <= set(convention)] for convention in conventions]
+
+
+def _with_verdict(
+    key: str,
+    trial: Trial,
+    uncorrected: Mapping[TrialKey, tuple[float, float]],
+    corrected: Mapping[TrialKey, tuple[float, float]],
+    families: list[list[TrialKey]],
+) -> Trial:
+    """Decide on a trial of the statement `key`; one without enough replicates has the p-values 1."""
+    trial_key = key, trial.convention
+    p = corrected.get(trial_key, (1.0, 1.0))
+    verdict = decide(*p)
+    reason = ""
+    if verdict is Verdict.UNDECIDED:
+        attainable = p
+        if trial_key in uncorrected:
+            best_case = {**uncorrected, trial_key: trial.attainable()}
+            attainable = _corrected(best_case, families)[trial_key]
+        family_sizes = [len(family) for family in families if trial_key in family]
+        reason = _undecided(trial, min(attainable) <= LEVEL, max(family_sizes, default=1))
+    return replace(trial, verdict=verdict, p=p, reason=reason)
 
 
 def _corrected(
-    p: Mapping[Which, tuple[float, float]], families: list[list[Which]]
-) -> dict[Which, tuple[float, float]]:
+    p: Mapping[TrialKey, tuple[float, float]], families: list[list[TrialKey]]
+) -> dict[TrialKey, tuple[float, float]]:
+    """Holm's correction of both p-values; of several families of a trial, the largest p-value counts."""
     largest = dict.fromkeys(p, (0.0, 0.0))
     for family in families:
-        sides = (holm([p[which][side] for which in family]).tolist() for side in (0, 1))
-        for which, one, other in zip(family, *sides, strict=True):
-            largest[which] = (max(largest[which][0], one), max(largest[which][1], other))
+        above = holm([p[trial][0] for trial in family]).tolist()
+        below = holm([p[trial][1] for trial in family]).tolist()
+        for trial, p_above, p_below in zip(family, above, below, strict=True):
+            largest[trial] = (max(largest[trial][0], p_above), max(largest[trial][1], p_below))
     return largest
 
 
-def _undecided(trial: Trial, could: bool, family: int) -> str:
-    """Reason why a trial is undecided: replicates, correction, our threshold, or the data."""
+def _undecided(trial: Trial, is_decidable: bool, family_size: int) -> str:
+    """Reason why a trial is undecided: replicates, correction, our threshold, or the data.
+
+    `is_decidable` is whether replicates that hardly scatter would decide.
+    """
     count = labels.plural(trial.fewest, trial.replicate)
     if trial.fewest < MIN_NETS:
         return f"the number of {trial.replicate}s cannot decide: {count}, at least {MIN_NETS} are needed"
-    if not could:
+    if not is_decidable:
         return (
             f"the number of {trial.replicate}s cannot decide: {count} would not, even if they scattered by "
-            f"only 1 % of the effect, after correction over {labels.plural(family, 'statement')}"
+            f"only 1 % of the effect, after correction over {labels.plural(family_size, 'statement')}"
         )
     deciding = trial.deciding
     if deciding.leaning:
         few = f" and for only {count}" if trial.fewest < MANY_NETS else ""
         return (
             "the data do not decide: the interval of this effect alone excludes the threshold, the test does "
-            f"not, which is corrected over {labels.plural(family, 'statement')}{few}"
+            f"not, which is corrected over {labels.plural(family_size, 'statement')}{few}"
         )
     if not np.isfinite(deciding.values).all():
         return "the data do not decide: some effects are not finite"
     tests = deciding.tests
-    # Known so well that another threshold of this size would have decided.
-    precise = tests and tests.high - tests.low <= 2 * abs(deciding.threshold)
-    if deciding.ours and tests and precise and not tests.low <= 0 <= tests.high:
-        return "the threshold decides: the effect is known to within our threshold, and lies close to it"
+    if deciding.ours and tests:
+        # Known so well that another threshold of this size would have decided.
+        is_precise = tests.high - tests.low <= 2 * abs(deciding.threshold)
+        if is_precise and not tests.low <= 0 <= tests.high:
+            return "the threshold decides: the effect is known to within our threshold, and lies close to it"
     return "the data do not decide: the interval contains the threshold"
 
 
 def paired(frame: pd.DataFrame, replicate: Sequence[str]) -> pd.DataFrame:
+    """Return mean values by replicate (rows; columns of `frame`) and rule (columns)."""
     return frame.pivot_table("value", list(replicate), "rule", aggfunc="mean", observed=True)
 
 
 def finite(values: ArrayLike) -> NDArray[np.float64]:
+    """Return the finite values, shape (n,)."""
     values = np.asarray(values, dtype=float)
     return values[np.isfinite(values)]

@@ -69,6 +69,7 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
 
 
 def rendered(template: str | Path, traits: RuleTraits, variables: Mapping[str, Any]) -> str:
+    """Return the text of a template; its numbers are not linked to lists of measurements."""
     return environment(traits).get_template(str(template)).render(variables)
 
 
@@ -118,6 +119,10 @@ def moment(text: Any) -> str:
 
 
 def recorded(meta: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return run, settings and environment of results by title, without empty ones.
+
+    `meta` is that of :class:`sdp_bench.reports.results.Results`.
+    """
     times = {key: meta[key] for key in ("started", "finished") if meta.get(key)}
     if meta.get("seconds"):
         times["took"] = labels.duration(float(meta["seconds"]))

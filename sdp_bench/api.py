@@ -97,22 +97,24 @@ def validate(
     UserError if an argument is invalid, and RunFailedError if `output` or `database` cannot be written, or a
     rule or net ends its process. A rule that fails its checks raises no error: see `is_wrong`.
     """
+    family, sigmas = _noise(noise, sigma)
     settings = {
         "samples": _read("samples", values.SAMPLES, samples),
         "depths": _read("depths", values.DEPTHS, depths),
         "nets": _read("nets", values.NETS, nets),
         "w1_points": _read("w1_points", values.W1_POINTS, w1_points),
         "activation": _read("activation", values.WORD, activation),
+        "noise": family,
+        "sigmas": sigmas,
     }
-    settings["noise"], settings["sigmas"] = _noise(noise, sigma)
     folder = _read("output", values.FOLDER, output)
-    kept_results = _read("database", values.RESULTS, database)
+    results_folder = _read("database", values.RESULTS, database)
     request = ValidationRequest(
-        rules=() if rule is None else tuple(map(_rule, _list(rule))),
+        rules=_rules(rule),
         net=_net(net, inputs, rows, net_input, net_output),
         experiments=_read("experiments", values.WORD, experiments or None, several=True) or (),
         preset=_read("preset", values.WORD, preset),
-        beside=() if beside is None else tuple(map(_rule, _list(beside))),
+        beside=_rules(beside),
         options={name: value for name, value in settings.items() if value is not None},
         conformance=_read("conformance", values.FLAG, conformance),
         kit_limit=_read("kit_limit", values.SECONDS, kit_limit),
@@ -122,10 +124,10 @@ def validate(
     )
     if folder is not None:
         check(folder, FILES)
+    page = None if folder is None else folder / PAGE
     with tempfile.TemporaryDirectory() as temporary:
-        results = kept_results or Path(temporary)
-        screen = Screen(quiet=not progress)
-        validation = run.validate(request, results, screen, None if folder is None else folder / PAGE)
+        results = results_folder or Path(temporary)
+        validation = run.validate(request, results, Screen(quiet=not progress), page)
         scorecard = scorecard_of(validation, results)
     if folder is not None:
         build(scorecard, folder)
@@ -150,55 +152,76 @@ def advise(
     arguments, and for noise that is not Gaussian.
     """
     family, sigmas = _noise(noise, sigma)
-    find = _net(net, inputs, rows, net_input, net_output) if net is not None else None
-    if find is None:
+    load_net = _net(net, inputs, rows, net_input, net_output) if net is not None else None
+    if load_net is None:
         raise UserError("net is required: an nn.Module, a function that makes one, or text")
-    return advise_on(find(), family, sigmas)
+    return advise_on(load_net(), family, sigmas)
 
 
-def _read(name: str, kind: values.Kind, given: Any, *, several: bool = False) -> Any:
-    """Read a value as the command's option of this kind does; None stays None."""
-    if given is None:
+def _read(name: str, kind: values.Kind, argument: Any, *, several: bool = False) -> Any:
+    """Read an argument as the command's option of this kind does; None stays None."""
+    if argument is None:
         return None
-    plain = [value.item() if isinstance(value, np.generic) else value for value in _list(given)]
-    plain = [fspath(value) if isinstance(value, PathLike) else value for value in plain]
+    plain: list[Any] = []  # without types of NumPy and paths
+    for value in _list(argument):
+        if isinstance(value, np.generic):
+            plain.append(value.item())
+        else:
+            plain.append(fspath(value) if isinstance(value, PathLike) else value)
+    is_list = isinstance(argument, list | tuple)
     try:
-        return values.converted(kind, plain if isinstance(given, list | tuple) else plain[0], several=several)
+        return values.converted(kind, plain if is_list else plain[0], several=several)
     except UserError as error:
         raise UserError(f"{name}: {on_one_line(str(error))}") from error
 
 
-def _list(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, list | tuple) else [given]
+def _list(argument: Any) -> list[Any]:
+    return list(argument) if isinstance(argument, list | tuple) else [argument]
 
 
-def _rule(given: Any) -> str | Plugin:
+def _rules(argument: Any) -> tuple[str | Plugin, ...]:
+    return () if argument is None else tuple(_rule(rule) for rule in _list(argument))
+
+
+def _rule(rule: Any) -> str | Plugin:
     """Spec or address of a rule, or the plug-in made from it."""
-    if isinstance(given, str):
-        return str(_read("rules", values.WORD, given))
-    kind = given if isinstance(given, type) else type(given)
-    if issubclass(kind, Rule) and kind.__module__.partition(".")[0] == "sdp_ref":
-        return str(getattr(given, "name" if isinstance(given, type) else "spec"))
-    if not (isinstance(given, type) or callable(given) or hasattr(given, "propagate")):
-        raise UserError(f"a rule has a name and propagate(net, x), or is named by text, got {shown(given)}")
-    return plugin.of(session.code_of(given), built_in())
+    if isinstance(rule, str):
+        return str(_read("rules", values.WORD, rule))
+    is_class = isinstance(rule, type)
+    rule_class = rule if is_class else type(rule)
+    if issubclass(rule_class, Rule) and rule_class.__module__.partition(".")[0] == "sdp_ref":
+        return str(rule.name if is_class else rule.spec)
+    if not (is_class or callable(rule) or hasattr(rule, "propagate")):
+        raise UserError(f"a rule has a name and propagate(net, x), or is named by text, got {shown(rule)}")
+    return plugin.of(session.code_of(rule), built_in())
 
 
 def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> Callable[[], OwnNet] | None:
-    ports = [
-        _read(name, values.WORD, str(given) if isinstance(given, int | np.integer) else given)
-        for name, given in (("net_input", net_input), ("net_output", net_output))
-    ]
-    code: Any = net
+    """Function that loads the net, in whatever form the arguments describe it; None without a net."""
+    input_name = _port("net_input", net_input)
+    output_name = _port("net_output", net_output)
+    code: Any = None
     if isinstance(net, str | PathLike):
         code = _read("net", values.WORD, net)
-    elif net is not None and not callable(net):
-        raise UserError(f"net must be an nn.Module, a function that makes one, or text, got {shown(net)}")
     elif net is not None:
-        if isinstance(net, nn.Module) and any(not t.is_cpu for t in (*net.parameters(), *net.buffers())):
-            net = copy.deepcopy(net).cpu()
-        code = session.code_of(net)
-    return finder(code, _arrays(inputs), _read("rows", values.COUNT, rows), *ports)
+        if not callable(net):
+            raise UserError(f"net must be an nn.Module, a function that makes one, or text, got {shown(net)}")
+        code = session.code_of(_on_cpu(net) if isinstance(net, nn.Module) else net)
+    arrays = _arrays(inputs)
+    return finder(code, arrays, _read("rows", values.COUNT, rows), input_name, output_name)
+
+
+def _port(name: str, port: Any) -> str | None:
+    """Name or position of an input or output of the net, as text."""
+    text: str | None = _read(name, values.WORD, str(port) if isinstance(port, int | np.integer) else port)
+    return text
+
+
+def _on_cpu(net: nn.Module) -> nn.Module:
+    """The net, or a copy of it on the CPU if it is elsewhere."""
+    if all(tensor.is_cpu for tensor in (*net.parameters(), *net.buffers())):
+        return net
+    return copy.deepcopy(net).cpu()
 
 
 def _arrays(inputs: Any) -> Inputs | None:
@@ -211,13 +234,15 @@ def _arrays(inputs: Any) -> Inputs | None:
     return {str(name): _array(numbers) for name, numbers in named.items()}
 
 
-def _array(given: Any) -> np.ndarray:
+def _array(numbers: Any) -> np.ndarray:
     """Numbers as an array, to be validated like those of files."""
-    if isinstance(given, torch.Tensor):
-        plain = given.detach().cpu()
-        return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+    if isinstance(numbers, torch.Tensor):
+        tensor = numbers.detach().cpu()
+        if tensor.dtype == torch.bfloat16:  # which NumPy does not have
+            tensor = tensor.float()
+        return np.asarray(tensor.numpy())
     try:
-        return np.asarray(given)
+        return np.asarray(numbers)
     except ValueError as error:
         raise UserError(f"inputs must be an array of shape (B, *event): {error}") from error
 
@@ -227,21 +252,21 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | torch.Tensor) else value
 
 
-def _noise(given: Any, sigma: Any) -> tuple[Noise | None, tuple[float, ...] | None]:
-    """Noise family and noise levels, as far as they are given; a number or several are levels."""
-    given, sigma = _plain(given), _plain(sigma)
-    if all(isinstance(number, Real) and not isinstance(number, bool) for number in _list(given)):
+def _noise(noise: Any, sigma: Any) -> tuple[Noise | None, tuple[float, ...] | None]:
+    """Noise family and noise levels, None if they are not given; `noise` may be one level or several."""
+    noise, sigma = _plain(noise), _plain(sigma)
+    if all(isinstance(number, Real) and not isinstance(number, bool) for number in _list(noise)):
         if sigma is not None:
             raise UserError("noise is a number, and so is sigma; give one of them, or the family as text")
-        return None, _read("sigma", values.SIGMAS, given)
+        return None, _read("sigma", values.SIGMAS, noise)
     sigmas = _read("sigma", values.SIGMAS, sigma)
-    if given is None or isinstance(given, Noise):
-        return given, sigmas
-    if isinstance(given, str):
-        return noise_of(_read("noise", values.WORD, given)), sigmas
-    if not isinstance(given, Gaussian | DiagonalGaussian | Empirical):
+    if noise is None or isinstance(noise, Noise):
+        return noise, sigmas
+    if isinstance(noise, str):
+        return noise_of(_read("noise", values.WORD, noise)), sigmas
+    if not isinstance(noise, Gaussian | DiagonalGaussian | Empirical):
         raise UserError(
             "noise is a number, text such as 'student_t:5', or a Gaussian, DiagonalGaussian or Empirical "
-            f"law, got {shown(given)}"
+            f"law, got {shown(noise)}"
         )
-    return noise_of_law(given), sigmas or (1.0,)
+    return noise_of_law(noise), sigmas or (1.0,)

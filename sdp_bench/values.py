@@ -49,12 +49,12 @@ def converted(kind: Kind, value: Any, *, several: bool = False) -> Any:
     items = value if accepts_list and isinstance(value, list) else [value]
     if not items:
         raise UserError("the array is empty; leave the key out")
-    for each in items:
-        is_odd_bool = isinstance(each, bool) and bool not in item.types  # Python's bool is an int
-        if not isinstance(each, item.types) or is_odd_bool:
+    for entry in items:
+        is_unexpected_bool = isinstance(entry, bool) and bool not in item.types  # Python's bool is an int
+        if not isinstance(entry, item.types) or is_unexpected_bool:
             also = " or an array of these" if accepts_list else ""
-            raise UserError(f"expected {item.described}{also}, not {each!r:.60}")
-    texts = [each if isinstance(each, bool) else str(each) for each in items]
+            raise UserError(f"expected {item.described}{also}, not {entry!r:.60}")
+    texts = [entry if isinstance(entry, bool) else str(entry) for entry in items]
     if several:
         return tuple(kind.read(text) for text in texts)
     return kind.read(texts if accepts_list else texts[0])
@@ -138,7 +138,7 @@ class Whole(_Range):
         return self._parsed(value, int)
 
 
-class Number(_Range):
+class Real(_Range):
     """A finite number."""
 
     name = "float range"
@@ -174,14 +174,14 @@ class ListOf(Kind):
             raise UserError(f"'{text}' is not a list of {self.name} separated by commas: {error}") from error
 
 
-class Rules(ListOf):
+class RuleSpecs(ListOf):
     """Specs separated by commas, as :func:`specs_of` reads them."""
 
     def split(self, text: str) -> Iterable[str]:
         return specs_of(text)
 
 
-class Part(Kind):
+class Shard(Kind):
     """A part i/n, counted from 1."""
 
     name = "i/n"
@@ -315,14 +315,14 @@ def _expanded(spec: str) -> list[str]:
 
 FLAG = Flag()
 WORD = Word()
-RULES = Rules(WORD, "rules")
+RULES = RuleSpecs(WORD, "rules")
 FILE = Location()
 FOLDER = Location(name="directory")
 RESULTS = ResultsFolder(name="directory")
 STREAM = Location(streams=True)
 """A file to write, or an existing terminal or pipe."""
 BADGE = BadgeFile()
-PART = Part()
+SHARD = Shard()
 SHARE = Share()
 COUNT = Whole(1, 10**6)
 WORKERS = Whole(1, 10_000)
@@ -332,7 +332,7 @@ RUNS = ListOf(WORD)
 SAMPLES = Whole(high=10**8)  # a lower limit is checked where a number is used
 W1_POINTS = Whole(high=20_000)
 DEPTHS = ListOf(Whole(high=1000))
-SIGMAS = ListOf(Number(high=1e18))  # their squares fit into float32
-POSITIVE = Number(0, is_open=True)
-SECONDS = Number(0, 1e8, is_open=True)
-GIBIBYTES = Number(0, 1e6, is_open=True)
+SIGMAS = ListOf(Real(high=1e18))  # their squares fit into float32
+POSITIVE = Real(0, is_open=True)
+SECONDS = Real(0, 1e8, is_open=True)
+GIBIBYTES = Real(0, 1e6, is_open=True)

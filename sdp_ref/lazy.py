@@ -23,8 +23,8 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
         home = _homes(package).get(name)
         if home is None:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        found = import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)
-        return vars(sys.modules[package]).setdefault(name, found)
+        value = import_module(f"{package}.{name}") if home == package else getattr(import_module(home), name)
+        return vars(sys.modules[package]).setdefault(name, value)
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *_homes(package)})

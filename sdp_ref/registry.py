@@ -50,16 +50,20 @@ def members(package: str, base: str) -> Members[Any]:
     Raises a RegistryError if a name is taken twice or a file cannot be read.
     """
     home, _, kind = base.rpartition(".")
-    own = [found for module, path in _modules(package) for found in _classes(module, path)]
-    known = own if any(found.module == home for found in own) else [*own, *_classes(home, _path(home))]
+    defined = [member for module, path in _modules(package) for member in _classes(module, path)]
+    known = (
+        defined
+        if any(member.module == home for member in defined)
+        else [*defined, *_classes(home, _path(home))]
+    )
     lineages: dict[str, list[_Class]] = {}
-    for found in own:
-        lineage = _lineage(found, known)
-        if found.given.get("name") and kind in {ancestor.title for ancestor in lineage[1:]}:
-            name = found.value("name", str)
+    for member in defined:
+        lineage = _lineage(member, known)
+        if member.given.get("name") and kind in {ancestor.title for ancestor in lineage[1:]}:
+            name = member.value("name", str)
             if name in lineages:
                 raise RegistryError(
-                    f"{found.path}: the name '{name}' is taken already, in {lineages[name][0].path}"
+                    f"{member.path}: the name '{name}' is taken already, in {lineages[name][0].path}"
                 )
             lineages[name] = lineage
     ranks = {name: _written(lineage, "rank", int) or 0 for name, lineage in lineages.items()}
@@ -68,26 +72,26 @@ def members(package: str, base: str) -> Members[Any]:
 
 def instances(package: str, kind: type[T]) -> dict[str, T]:
     """Return the objects of type `kind` that the modules of a package define, by their attribute ``name``."""
-    found: dict[str, tuple[T, Path]] = {}
+    objects: dict[str, tuple[T, Path]] = {}
     for module, path in _modules(package):
         for value in vars(_imported(module, path)).values() if _makes_objects(path) else ():
             if isinstance(value, kind):
                 name: str = value.name  # type: ignore[attr-defined]  # `kind` has a name
-                other, place = found.setdefault(name, (value, path))
+                other, other_path = objects.setdefault(name, (value, path))
                 if other is not value:
-                    raise RegistryError(f"{path}: the name '{name}' is taken already, in {place}")
-    return {name: value for name, (value, _) in found.items()}
+                    raise RegistryError(f"{path}: the name '{name}' is taken already, in {other_path}")
+    return {name: value for name, (value, _) in objects.items()}
 
 
 def installed(group: str, taken: Collection[str] = ()) -> dict[str, EntryPoint]:
     """Return the entry points of a group by name, without loading them."""
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in entry_points(group=group):
         if point.name in taken:
             raise RegistryError(f"{_place(point)}: the name is taken already")
-        if found.setdefault(point.name, point).value != point.value:
-            raise RegistryError(f"{_place(point)}: {_place(found[point.name])} has the same name")
-    return found
+        if points.setdefault(point.name, point).value != point.value:
+            raise RegistryError(f"{_place(point)}: {_place(points[point.name])} has the same name")
+    return points
 
 
 def loaded(point: EntryPoint, kind: type[T]) -> T:
@@ -104,8 +108,8 @@ def loaded(point: EntryPoint, kind: type[T]) -> T:
 class Members(Mapping[str, Kind]):
     """Mapping from names to classes that are imported on access; made by :func:`members`."""
 
-    def __init__(self, found: Mapping[str, Sequence[_Class]]) -> None:
-        self._found = found
+    def __init__(self, lineages: Mapping[str, Sequence[_Class]]) -> None:
+        self._found = lineages
 
     def __getitem__(self, name: str) -> Kind:
         return self._found[name][0].load()
@@ -115,10 +119,10 @@ class Members(Mapping[str, Kind]):
 
         A value that is not a literal of type `kind` raises a RegistryError.
         """
-        found = _written(self._found[name], attribute, kind)
-        if found is None:
+        value = _written(self._found[name], attribute, kind)
+        if value is None:
             raise RegistryError(f"{self._found[name][0].path}: {name} has no {attribute}")
-        return found
+        return value
 
     def __contains__(self, name: object) -> bool:
         return name in self._found
@@ -177,16 +181,16 @@ def _classes(module: str, path: Path) -> list[_Class]:
     return classes
 
 
-def _lineage(found: _Class, known: Iterable[_Class]) -> list[_Class]:
+def _lineage(start: _Class, known: Iterable[_Class]) -> list[_Class]:
     """Return a class and its known bases, nearest first."""
-    lineage = [found]
+    lineage = [start]
     for kind in lineage:  # grows during the loop
         lineage += [other for other in known if other.title in kind.bases and other not in lineage]
     return lineage
 
 
 def _written(lineage: Iterable[_Class], name: str, kind: type[T]) -> T | None:
-    return next((found.value(name, kind) for found in lineage if name in found.given), None)
+    return next((ancestor.value(name, kind) for ancestor in lineage if name in ancestor.given), None)
 
 
 def _makes_objects(path: Path) -> bool:
@@ -223,10 +227,10 @@ def _path(module: str) -> Path:
 def _modules(package: str) -> Iterator[tuple[str, Path]]:
     """Yield the modules of a package; a package comes before its submodules."""
     folder = _path(package).parent
-    for found in pkgutil.iter_modules([str(folder)]):
-        module = f"{package}.{found.name}"
-        yield module, folder / found.name / "__init__.py" if found.ispkg else folder / f"{found.name}.py"
-        if found.ispkg:
+    for info in pkgutil.iter_modules([str(folder)]):
+        module = f"{package}.{info.name}"
+        yield module, folder / info.name / "__init__.py" if info.ispkg else folder / f"{info.name}.py"
+        if info.ispkg:
             yield from _modules(module)
 
 

@@ -44,12 +44,12 @@ def conformance_tests(
             if all(result(name).status == "skipped" for name in order):
                 pytest.fail("no check ran: nothing is shown of this rule", pytrace=False)
             return
-        found = result(check)
-        if found.status == "skipped":
-            pytest.skip(found.detail)
-        if found.known is not None:
-            pytest.xfail(f"known: {found.known}")
-        if found.status == "failed":
-            pytest.fail(str(found), pytrace=False)
+        outcome = result(check)
+        if outcome.status == "skipped":
+            pytest.skip(outcome.detail)
+        if outcome.known is not None:
+            pytest.xfail(f"known: {outcome.known}")
+        if outcome.status == "failed":
+            pytest.fail(str(outcome), pytrace=False)
 
     return test_conformance

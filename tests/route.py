@@ -99,7 +99,7 @@ def run_to_record() -> tuple[dict[str, None], dict[str, None]]:
 def record_to_table() -> tuple[dict[str, None], dict[str, None]]:
     """Return the files from the committed results to the tables of one experiment, and to their HTML text."""
     from sdp_bench.bench.results.folder import read
-    from sdp_bench.bench.results.joined import joined, rules
+    from sdp_bench.bench.results.joined import joined_measurements, rules
     from sdp_bench.reports.results import COMMITTED, Results
     from sdp_bench.reports.sections.tables import Tables
     from sdp_bench.reports.style.names import RuleTraits
@@ -110,7 +110,7 @@ def record_to_table() -> tuple[dict[str, None], dict[str, None]]:
     to_text: dict[str, None] = {}
     with traced(to_table):
         stored = read(COMMITTED)
-        frame = joined(stored, [*stored.runs.values()])
+        frame = joined_measurements(stored, [*stored.runs.values()])
     frame = frame[frame["experiment"] == "iris-tv"]
     with traced(to_table):
         found = Results(frame, traits=RuleTraits(rules(stored)))

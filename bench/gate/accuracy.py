@@ -12,8 +12,8 @@ from sdp_ref.errors import UnsupportedError
 
 from ...oracles.moments.moments import Moments, gaussian_kl
 from .baseline import Baseline
-from .cases import Cell, Scope
-from .predictions import THRESHOLD, Answer, Drift, common_factor, drift
+from .cases import GateCell, Scope
+from .predictions import THRESHOLD, Drift, GatePrediction, common_factor, drift
 from .verdict import ALL_CASES, Finding, Status, Step, Verdict
 
 KIND = "accuracy"
@@ -21,7 +21,7 @@ KIND = "accuracy"
 
 def judge(
     baseline: Baseline,
-    predicted: Mapping[str, Mapping[str, Answer]],
+    predicted: Mapping[str, Mapping[str, GatePrediction]],
     scope: Scope,
     *,
     draw: int,
@@ -50,8 +50,8 @@ def judge(
 
 def _findings(
     name: str,
-    old: Mapping[str, Answer],
-    new: Mapping[str, Answer],
+    old: Mapping[str, GatePrediction],
+    new: Mapping[str, GatePrediction],
     drifts: Mapping[str, Drift],
     scope: Scope,
     oracles: dict[str, Moments],
@@ -62,7 +62,7 @@ def _findings(
     for key, case in scope.cases.items():
         divergences: dict[str, float] = {}
         # Predictions of different kinds, with an infinite drift, have no common divergence.
-        if isinstance(case, Cell) and THRESHOLD < drifts[key].size < math.inf:
+        if isinstance(case, GateCell) and THRESHOLD < drifts[key].size < math.inf:
             if key not in oracles:
                 oracles[key] = case.fresh_moments(draw)
             divergences = {
@@ -93,7 +93,9 @@ def _note(sizes: Sequence[float], oracles: Mapping[str, Moments], draw: int) -> 
     return note
 
 
-def _of_drift(old: Answer, new: Answer, moved: Drift, distances: Mapping[str, float]) -> tuple[Status, str]:
+def _of_drift(
+    old: GatePrediction, new: GatePrediction, moved: Drift, distances: Mapping[str, float]
+) -> tuple[Status, str]:
     """Return status and text of a prediction under the seeds of the baseline."""
     if moved.size <= THRESHOLD:
         status = Status.ROUNDING if moved.size else Status.UNCHANGED
@@ -110,8 +112,8 @@ def _of_drift(old: Answer, new: Answer, moved: Drift, distances: Mapping[str, fl
 
 def _overall(
     name: str,
-    olds: Mapping[str, Answer],
-    news: Mapping[str, Answer],
+    olds: Mapping[str, GatePrediction],
+    news: Mapping[str, GatePrediction],
     drifts: Mapping[str, Drift],
     changed: Sequence[str],
     numbers_of_cases: Sequence[Mapping[str, float]],

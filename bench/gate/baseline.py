@@ -19,7 +19,7 @@ from .. import files
 from ..errors import UserError
 from ..identity import digest
 from .cases import Scope
-from .predictions import Answer
+from .predictions import GatePrediction
 
 FORMAT = "sdp-bench gate baseline"
 VERSION = 5
@@ -37,7 +37,7 @@ class Speed:
 class RuleBaseline:
     """Baseline of one rule."""
 
-    answers: dict[str, Answer]  # by the key of the cell or probe
+    answers: dict[str, GatePrediction]  # by the key of the cell or probe
     cpu: str = ""  # processor on which `speed` was measured
     speed: dict[str, Speed] = field(default_factory=dict)  # by the net's name; may be empty
 
@@ -56,7 +56,7 @@ class RuleBaseline:
         if plain.pop("digest", "") != _digest(plain):
             raise ValueError(f"the content of rule '{name}' does not match its digest")
         return cls(
-            {key: Answer.from_json(answer) for key, answer in plain["predictions"].items()},
+            {key: GatePrediction.from_json(answer) for key, answer in plain["predictions"].items()},
             plain.get("cpu", ""),
             {net: Speed(**speed) for net, speed in plain.get("speed", {}).items()},
         )

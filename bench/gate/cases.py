@@ -236,7 +236,7 @@ def _probes_of_ways() -> list[Probe]:
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
+class GateCell:
     """One input of a net under one noise."""
 
     group: LawGroup
@@ -259,7 +259,7 @@ class Cell:
         return Moments.from_samples(oracle.redrawn(f"gate {draw}"), independent_blocks(oracle.sampler))
 
 
-Case = Cell | Probe
+Case = GateCell | Probe
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,8 +277,8 @@ class Scope:
         return cls(ci.RULES, tuple(ci.groups([ORACLE_MOMENTS.name])), probes())
 
     @cached_property
-    def cells(self) -> dict[str, Cell]:
-        cells = [Cell(group, index) for group in self.groups for index in range(len(group.inputs))]
+    def cells(self) -> dict[str, GateCell]:
+        cells = [GateCell(group, index) for group in self.groups for index in range(len(group.inputs))]
         return {cell.key: cell for cell in cells}
 
     @cached_property

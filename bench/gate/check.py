@@ -18,7 +18,7 @@ from ..plugins.plugin import Plugin, plugin_of
 from . import accuracy, speed
 from .baseline import Baseline, RuleBaseline, read, write
 from .cases import Scope
-from .predictions import THRESHOLD, Answer, Asked, drift, predict
+from .predictions import THRESHOLD, Asked, GatePrediction, drift, predict
 from .speed import Timing
 from .verdict import PASSED, RANKED, STOPPING, Finding, Status, Step, Verdict, exit_code
 
@@ -36,7 +36,7 @@ class Options:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class CheckOutcome:
     """The result of a check."""
 
     verdicts: tuple[Verdict, ...]
@@ -116,7 +116,7 @@ def check(
     file: Path = Path("ci.json"),
     timing: Timing | None = None,
     step: Step = lambda *_: None,
-) -> Outcome:
+) -> CheckOutcome:
     """Check rules against a baseline, in the cells of continuous integration and all probes by default.
 
     `file` is the path of the baseline, for the commands in the report. A UserError is raised for an unknown
@@ -154,12 +154,12 @@ def check(
         gone = sorted(baseline.rules.keys() - rules.keys())
         findings = tuple(Finding(name, "", Status.GONE, "not checked; --update drops it") for name in gone)
         verdicts[0] = replace(verdicts[0], findings=verdicts[0].findings + findings)
-    return Outcome(tuple(verdicts), seed, describe("cpu", 1, 1), file, addresses)
+    return CheckOutcome(tuple(verdicts), seed, describe("cpu", 1, 1), file, addresses)
 
 
 def _predicted(
     rules: Mapping[str, Asked], scope: Scope, step: Step, *, complete: bool = False
-) -> dict[str, dict[str, Answer]]:
+) -> dict[str, dict[str, GatePrediction]]:
     """Return the predictions of rules; a RunFailedError if one fails in a cell and all must be `complete`."""
     predicted = {}
     for number, (name, rule) in enumerate(rules.items()):

@@ -44,7 +44,7 @@ _GAUSSIAN = "Gaussian"
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class GatePrediction:
     """The distribution that a rule predicts in one case, or the error that it raises."""
 
     family: str = ""  # ``Gaussian``, ``Cauchy``, ``stable, alpha 1.5``; empty for an error
@@ -66,7 +66,7 @@ class Answer:
             raise ValueError("a predicted variance is negative")
 
     @classmethod
-    def of(cls, law: Law) -> Answer:
+    def of(cls, law: Law) -> GatePrediction:
         """Return the answer of a law, batch 1; a ValueError if its parameters are not finite."""
         family = type(law).__name__
         if isinstance(law, laws.Cauchy | laws.SymmetricStable):
@@ -112,7 +112,7 @@ class Answer:
         return {"family": self.family, "mean": self.mean.tolist(), name: self.spread.tolist()}
 
     @classmethod
-    def from_json(cls, entry: dict[str, Any]) -> Answer:
+    def from_json(cls, entry: dict[str, Any]) -> GatePrediction:
         """Inverse of `to_json`; a KeyError, TypeError or ValueError for anything else."""
         if "error" in entry:
             return cls(error=str(entry["error"]))
@@ -137,7 +137,7 @@ class Drift:
         return {"mean drift": self.mean, "covariance drift": self.covariance}
 
 
-def drift(old: Answer, new: Answer) -> Drift:
+def drift(old: GatePrediction, new: GatePrediction) -> Drift:
     """Return the drift from `old` to `new`: 0 if all numbers are equal, or if both are errors of one type.
 
     L L^T is the older covariance. Numerically null directions, with a variance below 1e-12 of the largest
@@ -155,13 +155,13 @@ def drift(old: Answer, new: Answer) -> Drift:
     return Drift(float(np.linalg.norm(shift)), float(np.linalg.norm(change) / np.sqrt(len(shift))))
 
 
-def null_variance(answer: Answer) -> float:
+def null_variance(answer: GatePrediction) -> float:
     """Return the variance that is negligible compared with the predicted moments."""
     largest = float(np.linalg.norm(answer.covariance, 2))
     return max(_NULL * largest, _POINT * float(np.square(answer.mean).sum()), float(np.finfo(float).tiny))
 
 
-def repeats(first: Answer, second: Answer) -> bool:
+def repeats(first: GatePrediction, second: GatePrediction) -> bool:
     """Return whether two predictions differ by rounding only, `REPEATABLE` of their largest numbers."""
     if first.error or first.kind != second.kind or first.spread.shape != second.spread.shape:
         return first.kind == second.kind and bool(first.error)
@@ -187,7 +187,7 @@ Asked = Propagator | Plugin
 """A rule of the gate."""
 
 
-def predict(rule: Asked, scope: Scope) -> dict[str, Answer]:
+def predict(rule: Asked, scope: Scope) -> dict[str, GatePrediction]:
     """Return a rule's predictions by the key of the cell or probe.
 
     In cells the rule is called twice, and both predictions must agree up to rounding. A rule that fails has
@@ -200,12 +200,12 @@ def predict(rule: Asked, scope: Scope) -> dict[str, Answer]:
             found = in_separate_process(_predict, rule, scope, address=rule.address)
             return {key: found[key] for key in scope.cases}
     except MeasuredCodeError as error:
-        return {key: Answer(error=on_one_line(str(error))) for key in scope.cases}
+        return {key: GatePrediction(error=on_one_line(str(error))) for key in scope.cases}
 
 
-def _predict(asked: Asked, scope: Scope) -> dict[str, Answer]:
+def _predict(asked: Asked, scope: Scope) -> dict[str, GatePrediction]:
     rule = asked.load() if isinstance(asked, Plugin) else asked
-    found: dict[str, Answer] = {}
+    found: dict[str, GatePrediction] = {}
     for group in scope.groups:
         keys = group.keys
         seeds = seeds_of(rule, keys)
@@ -214,18 +214,20 @@ def _predict(asked: Asked, scope: Scope) -> dict[str, Answer]:
             with torch.no_grad():  # on nets of their own, in case that the rule changes them
                 first = prepared(rule, group.net.build().double(), seeds)(law)
                 second = prepared(rule, group.net.build().double(), seeds)(law)
-            here = [Answer.of(first[k]) for k in range(first.batch)]
-            again = [Answer.of(second[k]) for k in range(second.batch)]
+            here = [GatePrediction.of(first[k]) for k in range(first.batch)]
+            again = [GatePrediction.of(second[k]) for k in range(second.batch)]
         except Exception as error:  # noqa: BLE001  a rule may raise anything
-            here = again = [Answer(error=one_line(error))] * len(keys)
+            here = again = [GatePrediction(error=one_line(error))] * len(keys)
         if not all(map(repeats, here, again)):
             hint = "" if hasattr(rule, "seed") else "; a rule that draws samples needs a field `seed`"
-            here = [Answer(error=f"not deterministic: two calls predict different moments{hint}")] * len(keys)
+            here = [
+                GatePrediction(error=f"not deterministic: two calls predict different moments{hint}")
+            ] * len(keys)
         found |= {key.hex: answer for key, answer in zip(keys, here, strict=True)}
     return found | answers(rule, scope.probes)
 
 
-def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
+def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, GatePrediction]:
     """Return a rule's answer to each probe, by key; an error is an answer too."""
     found = {}
     for probe in probes:
@@ -238,7 +240,7 @@ def answers(rule: Propagator, probes: Iterable[Probe]) -> dict[str, Answer]:
                     law = way.ask(functools.partial(seeded.propagate, net), probe.law)
                 else:
                     law = way.ask(prepared(rule, net, [*seeds] * way.laws), probe.law)
-                found[probe.key] = Answer.of(law)
+                found[probe.key] = GatePrediction.of(law)
         except Exception as error:  # noqa: BLE001  a rule may raise anything, and that is its answer
-            found[probe.key] = Answer(error=one_line(error))
+            found[probe.key] = GatePrediction(error=one_line(error))
     return found

@@ -14,14 +14,14 @@ from ..badge import Badge
 from ..text import code, printable, public
 from ..text import markdown as to_markdown
 from . import accuracy, speed
-from .check import Outcome
+from .check import CheckOutcome
 from .verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, Status, Verdict
 
 _SHOWN = 10  # findings of a status
 COLUMNS = ("rule", "status", "cells", "mean", "covariance", "error", "time")
 
 
-def table(outcome: Outcome) -> list[dict[str, str]]:
+def table(outcome: CheckOutcome) -> list[dict[str, str]]:
     """Return one row per rule, by `COLUMNS`.
 
     Cells and probes are those with the most severe status, of all; the change of the mean is in standard
@@ -61,7 +61,7 @@ def _changes(findings: Sequence[Finding]) -> dict[str, str]:
     return row
 
 
-def text(outcome: Outcome) -> str:
+def text(outcome: CheckOutcome) -> str:
     """Return the table of rules, notable findings, one line per kind of check, verdict and next steps."""
     rows = table(outcome)
     names = [name for name in COLUMNS if any(row[name] for row in rows)]
@@ -83,7 +83,7 @@ def text(outcome: Outcome) -> str:
     return "\n".join([*lines, *(f"next, {step}" for step in outcome.next_steps)])
 
 
-def badge(outcome: Outcome) -> Badge:
+def badge(outcome: CheckOutcome) -> Badge:
     """Return a badge with the verdict and the numbers of compared cells and of those that stop the check."""
     findings = [f for verdict in outcome.verdicts for f in verdict.findings if f.cell != ALL_CASES]
     stopping = sum(f.stops for f in findings)
@@ -94,7 +94,7 @@ def badge(outcome: Outcome) -> Badge:
     return Badge("sdp-bench", f"{_word(outcome)}{counts}", good=False if outcome.exit_code == 1 else None)
 
 
-def _word(outcome: Outcome) -> str:
+def _word(outcome: CheckOutcome) -> str:
     return "failed to run" if outcome.status == FAILED else outcome.status
 
 
@@ -110,7 +110,7 @@ def _notable(verdict: Verdict) -> tuple[list[Finding], int]:
     return shown, len(found) - len(shown)
 
 
-def markdown(outcome: Outcome) -> str:
+def markdown(outcome: CheckOutcome) -> str:
     """Return the summary for a pull request: verdicts, table of rules, notable findings, next steps."""
     lines = [f"### sdp-bench check: {_word(outcome)}", ""]
     lines += [f"- {to_markdown(f'{verdict.summary}; {verdict.note}')}" for verdict in outcome.verdicts]
@@ -138,7 +138,7 @@ def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> li
     return ["", *lines] if rows else []
 
 
-def as_json(outcome: Outcome) -> str:
+def as_json(outcome: CheckOutcome) -> str:
     """Return everything as JSON: exit code, table, next steps, and the findings of each verdict."""
     plain: dict[str, Any] = {
         "exit code": outcome.exit_code,
@@ -153,7 +153,7 @@ def as_json(outcome: Outcome) -> str:
     return public(json.dumps(plain, indent=1, allow_nan=False)) + "\n"
 
 
-def junit(outcome: Outcome) -> bytes:
+def junit(outcome: CheckOutcome) -> bytes:
     """Return JUnit XML: a suite for each verdict, a test case for each rule and cell.
 
     Everything that needs attention is a failure. A rule that cannot be run is an error, and one that is not

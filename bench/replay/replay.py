@@ -35,7 +35,7 @@ from ..noise import GAUSSIAN
 from ..plugins.plugin import Plugin, plugin_of
 from ..results.columns import CELL, MEASURED, NUMBERS, records
 from ..results.folder import Run, Stored, net_of
-from ..results.joined import find, joined
+from ..results.joined import find, joined_measurements
 from ..rules import PEERS, resolve
 from ..rules import find as find_rule
 from ..runs.driver import run_group
@@ -346,7 +346,7 @@ def replay_share(
     Raises UserError if there is no measurement against an oracle, or if a rule or net of the drawn ones is
     missing or has another hash.
     """
-    frame = joined(stored, [*stored.runs.values()])
+    frame = joined_measurements(stored, [*stored.runs.values()])
     frame = frame[frame["net"].notna()].astype(dict.fromkeys([*CELL, "component"], str))
     cells = sorted(set(frame[CELL].itertuples(index=False, name=None)))
     if not cells:

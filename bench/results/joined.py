@@ -66,7 +66,7 @@ _MEASURED = ("net", "input", "noise", "sigma", "dataset", "objective", "seed", "
 """Columns of a unit that say what is measured, and not how."""
 
 
-def joined(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
+def joined_measurements(stored: Stored, runs: Sequence[Run]) -> pd.DataFrame:
     """Return the measurements of the experiments of some runs, the oldest run first.
 
     There is one row for each measurement and experiment, in the order of experiment, depth, seed, sigma,

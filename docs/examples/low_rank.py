@@ -16,8 +16,12 @@ import sdp_ref as sr
 from sdp_bench.bench.nets.zoo import ResNet
 
 RULES = (
-    *("marginal_moment_matching", "sdp"),
-    *(f"low_rank:columns={columns}" for columns in (4, 16, 64, 256)),
+    "marginal_moment_matching",
+    "sdp",
+    "low_rank:columns=4",
+    "low_rank:columns=16",
+    "low_rank:columns=64",
+    "low_rank:columns=256",
 )
 BATCH, GROUPS = 500, 20
 FUNCTIONS = {
@@ -61,46 +65,53 @@ class Samples:
     def of(cls, net, x, sigma, samples):
         """Outputs under noise, less those without, group by group."""
         generator = torch.Generator().manual_seed(3)
-        centre, groups = net(x).double(), []
+        centre = net(x).double()
+        counts, sums, products = [], [], []
         for _ in range(GROUPS):
-            sizes = map(len, torch.arange(samples // GROUPS).split(BATCH))
-            draws = (
-                x + sigma * torch.randn(n, *x.shape[1:], generator=generator, dtype=x.dtype) for n in sizes
-            )
-            y = torch.cat([net(draw).double() - centre for draw in draws])
-            groups.append((torch.tensor(float(len(y))), y.sum(0), y.mT @ y))
-        return cls(*(torch.stack(each) for each in zip(*groups, strict=True))), centre[0]
+            outputs = []
+            for batch in torch.arange(samples // GROUPS).split(BATCH):
+                noise = torch.randn(len(batch), *x.shape[1:], generator=generator, dtype=x.dtype)
+                outputs.append(net(x + sigma * noise).double() - centre)
+            y = torch.cat(outputs)
+            counts.append(torch.tensor(float(len(y))))
+            sums.append(y.sum(0))
+            products.append(y.mT @ y)
+        return cls(torch.stack(counts), torch.stack(sums), torch.stack(products)), centre[0]
 
     def moments(self, without=None):
         """Mean and covariance, of all groups or of all but one."""
-        kept = [each for each in range(GROUPS) if each != without]
-        n, mean = self.counts[kept].sum(), self.sums[kept].sum(0) / self.counts[kept].sum()
+        kept = [group for group in range(GROUPS) if group != without]
+        n = self.counts[kept].sum()
+        mean = self.sums[kept].sum(0) / n
         return mean, (self.products[kept].sum(0) - n * torch.outer(mean, mean)) / (n - 1)
 
-    def figures(self, of):
-        """What `of` makes of mean and covariance, each with its standard error."""
-        rest = torch.stack([of(*self.moments(each)) for each in range(GROUPS)])
-        return zip(of(*self.moments()), (rest.var(0, correction=0) * (GROUPS - 1)).sqrt(), strict=True)
+    def figures(self, statistic):
+        """Values of a statistic of mean and covariance, each with its standard error."""
+        leave_one_out = torch.stack([statistic(*self.moments(group)) for group in range(GROUPS)])
+        errors = (leave_one_out.var(0, correction=0) * (GROUPS - 1)).sqrt()
+        return zip(statistic(*self.moments()), errors, strict=True)
 
 
-def errors(found, centre):
-    """Errors of mean and covariance and the extreme ratios of variances, by the samples' moments."""
-    at, own = found.mean[0].double() - centre, found.covariance[0].double()
+def errors(law, centre):
+    """Errors of mean and covariance and the extreme ratios of variances, given the samples' moments."""
+    predicted_mean = law.mean[0].double() - centre
+    predicted_covariance = law.covariance[0].double()
 
-    def of(mean, covariance):
+    def statistic(mean, covariance):
         variance = covariance.diagonal()
-        ratio = own.diagonal() / variance
-        off = ((at - mean).abs() / variance.sqrt()).max()
-        return torch.stack([off, (own - covariance).norm() / covariance.norm(), ratio.min(), ratio.max()])
+        ratio = predicted_covariance.diagonal() / variance
+        mean_error = ((predicted_mean - mean).abs() / variance.sqrt()).max()
+        covariance_error = (predicted_covariance - covariance).norm() / covariance.norm()
+        return torch.stack([mean_error, covariance_error, ratio.min(), ratio.max()])
 
-    return of
+    return statistic
 
 
-def cells(samples, found, centre):
+def cells(samples, law, centre):
     """Figures of a rule as cells of a table: of the mean, the covariance and the variances."""
-    figures = samples.figures(errors(found, centre))
-    off, wrong, low, high = (f"{value:.3f} ± {error:.3f}" for value, error in figures)
-    return off, wrong, f"{low} to {high}"
+    texts = [f"{value:.3f} ± {error:.3f}" for value, error in samples.figures(errors(law, centre))]
+    mean_error, covariance_error, lowest, highest = texts
+    return mean_error, covariance_error, f"{lowest} to {highest}"
 
 
 def resnet(width, samples, sigmas, rules=RULES):
@@ -109,12 +120,12 @@ def resnet(width, samples, sigmas, rules=RULES):
     print("| σ | rule | mean | covariance | variances | seconds |\n| --- | --- | --- | --- | --- | --- |")
     for sigma in sigmas:
         law = sr.DiagonalGaussian(x, torch.full_like(x, sigma**2))
-        taken, centre = Samples.of(net, x, sigma, samples)
+        drawn, centre = Samples.of(net, x, sigma, samples)
         for rule in rules:
             start = time.process_time()
-            found = sr.propagate(net, law, rule)
+            prediction = sr.propagate(net, law, rule)
             seconds = time.process_time() - start
-            row = " | ".join(cells(taken, found, centre))
+            row = " | ".join(cells(drawn, prediction, centre))
             print(f"| {sigma:g} | `{rule}` | {row} | {seconds:.2g} |", flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"at most {peak:.1f} GiB of memory")
@@ -134,10 +145,11 @@ def even(samples=200_000):
         for mean in (0.0, 1.0):
             x = torch.full((1, 8), mean, dtype=torch.float64)
             law = sr.DiagonalGaussian(x, torch.ones_like(x))
-            taken, centre = Samples.of(net, x, 1.0, samples)
-            found, full = (sr.propagate(net, law, rule) for rule in ("low_rank", "moment_matching"))
-            _, wrong, variances = cells(taken, found, centre)
-            row = wrong, variances, f"{found.beyond.item():.2f}", cells(taken, full, centre)[1]
+            drawn, centre = Samples.of(net, x, 1.0, samples)
+            low_rank = sr.propagate(net, law, "low_rank")
+            full = sr.propagate(net, law, "moment_matching")
+            _, covariance, variances = cells(drawn, low_rank, centre)
+            row = covariance, variances, f"{low_rank.beyond.item():.2f}", cells(drawn, full, centre)[1]
             print(f"| {name} | {mean:g} | {' | '.join(row)} |")
 
 
@@ -146,4 +158,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "even":
         even()
     else:
-        resnet(int(sys.argv[2]), int(sys.argv[3]), [float(each) for each in sys.argv[4:]] or [0.02, 0.1, 0.3])
+        width, samples = int(sys.argv[2]), int(sys.argv[3])
+        resnet(width, samples, [float(sigma) for sigma in sys.argv[4:]] or [0.02, 0.1, 0.3])

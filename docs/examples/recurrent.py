@@ -62,7 +62,8 @@ def of_true_moments(place, known):
         return activation_of(nn.Tanh()).mean_variance(x.mean(0), x.var(0))
     if " * " not in place:
         return None
-    a, b = (known[name] for name in place.split(" * "))
+    left, right = place.split(" * ")
+    a, b = known[left], known[right]
     m, n, v, w = a.mean(0), b.mean(0), a.var(0), b.var(0)
     both = ((a - m) * (b - n)).mean(0)
     return m * n + both, m**2 * w + n**2 * v + 2 * m * n * both + v * w + both**2

@@ -53,13 +53,14 @@ def shares(outputs, ratios, generator):
     covariance = np.corrcoef(outputs.T) * np.outer(ratios * sds, ratios * sds)
     drawn = generator.multivariate_normal(outputs.mean(0), covariance, len(outputs))
     tree = EqualMassTree.from_samples(torch.from_numpy(outputs[:PILOT]), CELLS)
-    true, told = (tree.counts(torch.from_numpy(points)) / len(points) for points in (outputs, drawn))
+    of_outputs = tree.counts(torch.from_numpy(outputs)) / len(outputs)
+    of_gaussian = tree.counts(torch.from_numpy(drawn)) / len(drawn)
     both = np.concatenate((outputs, drawn))
     extremes = np.linspace(both.min(0), both.max(0), BINS + 1, axis=1)[:, 1:-1]
     quantiles = np.linspace(*np.quantile(outputs, QUANTILES, axis=0), BINS + 1, axis=1)[:, 1:-1]
     partitions = [shared(outputs, drawn, edges) for edges in (extremes, quantiles)]
     alone = [shared(outputs[:, [k]], drawn[:, [k]], extremes[[k]]) for k in range(len(extremes))]
-    return [bound, *partitions, np.minimum(true, told).sum(), np.mean(alone)]
+    return [bound, *partitions, np.minimum(of_outputs, of_gaussian).sum(), np.mean(alone)]
 
 
 def main():

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -103,7 +104,7 @@ class Optimality:
 
 def theorem_families() -> tuple[Standard, ...]:
     """Families of the theorem (Gaussian) and of its corollaries (Cauchy, alpha-stable)."""
-    return (NORMAL, CAUCHY, *(stable(alpha) for alpha in (0.8, 1.2, 1.5, 1.8)))
+    return NORMAL, CAUCHY, stable(0.8), stable(1.2), stable(1.5), stable(1.8)
 
 
 def check_theorem(
@@ -136,13 +137,14 @@ def _check(family: Standard, ratio: float, tolerance: float) -> Optimality:
 
     theorem = candidate(ratio, 1.0) if ratio >= 0 else candidate(0.0, 0.0)
     density = _nearest_density(candidate, ratio)
-    point = min((candidate(x, 0.0) for x in (0.0, ratio, *_LOCATIONS)), key=lambda found: found.tv)
-    apart = exact_total_variation(
+    points = [candidate(x, 0.0) for x in (0.0, ratio, *_LOCATIONS)]
+    point = min(points, key=operator.attrgetter("tv"))
+    distance = exact_total_variation(
         Mixed.location_scale(family, theorem.location, theorem.scale),
         Mixed.location_scale(family, density.location, density.scale),
     )
     return Optimality(
-        family.name, family.alpha, ratio, truth.atom(0.0), theorem, density, point, apart, tolerance
+        family.name, family.alpha, ratio, truth.atom(0.0), theorem, density, point, distance, tolerance
     )
 
 
@@ -157,7 +159,7 @@ def _nearest_density(candidate: Callable[[float, float], Candidate], ratio: floa
 
     grid = sorted(itertools.product(_LOCATIONS, _LOG_SCALES), key=lambda x: law(x).tv)
     # Without derivatives: total variation has kinks where crossings of the densities appear or vanish.
-    found = [
+    candidates = [
         optimize.minimize(
             distance,
             np.array(start),
@@ -166,4 +168,4 @@ def _nearest_density(candidate: Callable[[float, float], Candidate], ratio: floa
         ).x
         for start in grid[:_STARTS]
     ]
-    return min((law(x) for x in found), key=lambda each: each.tv)
+    return min([law(x) for x in candidates], key=operator.attrgetter("tv"))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
@@ -80,37 +81,31 @@ class Moments:
         Standard errors assume independent blocks, as from `stream_outputs`, and have a relative error of
         about 1 / sqrt(2 blocks). Sums are computed on the device of each block.
         """
-        eps = 0.0
+        eps = 0.0  # of the least precise block
         counts: list[int] = []
         means: list[Array] = []
         scatters: list[Array] = []
         for block in blocks:
             tensor = torch.as_tensor(block)
-            there = tensor.detach().double()
-            values: Any = there.numpy() if there.device.type == "cpu" else there
             if tensor.is_floating_point():
                 eps = max(eps, torch.finfo(tensor.dtype).eps)
-            if values.ndim != 2 or len(values) == 0 or (means and values.shape[1] != len(means[0])):
-                raise ValueError(f"blocks must be matrices of one width, got shape {tuple(values.shape)}")
-            centre = values.mean(0)
-            if not np.isfinite(on_cpu(centre)).all():
-                raise ValueError("samples have non-finite entries (NaN or infinity)")
-            centre = _refined(centre, values)
-            mean = on_cpu(centre)
-            counts.append(len(values))
+            mean, scatter = _block_moments(tensor, None if not means else len(means[0]))
+            counts.append(len(tensor))
             means.append(mean)
-            scatters.append(on_cpu((values - centre).T @ (values - centre) / len(values)))
+            scatters.append(scatter)
         if len(counts) < 2:
             raise ValueError("moments need at least two blocks of samples")
         weights = np.array(counts) / sum(counts)
         mean = weights @ np.array(means)
+        # outputs that are constant up to rounding keep the exact constant
         constant = np.ptp(means, axis=0) <= _ROUNDING * np.finfo(np.float64).eps * np.abs(mean)
         mean[constant] = means[0][constant]
+        # second moments of the blocks about the overall mean
         shifts = np.array(means) - mean
         covariances = np.array(scatters) + shifts[:, :, None] * shifts[:, None, :]
         covariance = np.einsum("b,bij->ij", weights, covariances)
-        null = (_ROUNDING * eps) ** 2
-        return cls(mean, covariance, sum(counts), weights, np.array(means), covariances, null)
+        null_variance = (_ROUNDING * eps) ** 2
+        return cls(mean, covariance, sum(counts), weights, np.array(means), covariances, null_variance)
 
     def replicates(self, number: int = _REPLICATES, seed: int = 0) -> tuple[Array, Array]:
         """Return means and covariances of simulated further samples, shapes (number, m), (number, m, m).
@@ -124,6 +119,22 @@ class Moments:
         means = self.mean + multipliers @ (self.block_means - self.mean)
         deviations = self.block_covariances - self.covariance
         return means, self.covariance + np.einsum("rb,bij->rij", multipliers, deviations)
+
+
+def _block_moments(block: Tensor, width: int | None) -> tuple[Array, Array]:
+    """Mean (m,) and covariance (m, m) of a block of samples (rows, m), in float64, with divisor `rows`.
+
+    `width` is that of earlier blocks.
+    """
+    double = block.detach().double()
+    values: Any = double.numpy() if double.device.type == "cpu" else double  # sums stay on the device
+    if values.ndim != 2 or len(values) == 0 or width not in (None, values.shape[1]):
+        raise ValueError(f"blocks must be matrices of one width, got shape {tuple(values.shape)}")
+    centre = values.mean(0)
+    if not np.isfinite(on_cpu(centre)).all():
+        raise ValueError("samples have non-finite entries (NaN or infinity)")
+    centre = _refined(centre, values)
+    return on_cpu(centre), on_cpu((values - centre).T @ (values - centre) / len(values))
 
 
 def _refined(centre: Any, values: Any) -> Any:
@@ -149,11 +160,13 @@ def std_ratio(oracle: Moments | Samples, prediction: Prediction) -> tuple[Ratio,
     ratios = []
     for j in range(len(true)):
         if true[j] <= null[j]:
-            ratios.append(Ratio(1.0 if predicted[j] <= null[j] else np.inf, 1.0, 1.0, 0.0))
+            ratio = 1.0 if predicted[j] <= null[j] else np.inf
+            ratios.append(Ratio(ratio, floor=1.0, floor95=1.0, stderr=0.0))
             continue
-        value = float(np.sqrt(max(0.0, predicted[j]) / true[j]))
-        relative = float(np.std(np.sqrt(np.maximum(0, replicated[:, j]) / true[j])))
-        ratios.append(Ratio(value, 1.0, 1.0 + _NORMAL_975 * relative, value * relative))
+        ratio = float(np.sqrt(max(0.0, predicted[j]) / true[j]))
+        relative_error = float(np.std(np.sqrt(np.maximum(0, replicated[:, j]) / true[j])))
+        floor95 = 1.0 + _NORMAL_975 * relative_error
+        ratios.append(Ratio(ratio, floor=1.0, floor95=floor95, stderr=ratio * relative_error))
     return tuple(ratios)
 
 

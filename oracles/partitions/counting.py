@@ -61,16 +61,16 @@ class Edges:
         self._low, width = finite[0], finite[-1] - finite[0]
         steps = _STEPS if np.finfo(np.float64).tiny * _STEPS < width < np.inf else 1
         self._scale, self._last = (steps / width if steps > 1 else 1.0), steps - 1
-        own = self._step(finite)
-        self._before = np.searchsorted(own, np.arange(steps))
-        self._most = int(np.bincount(own).max())
+        bins = self._step(finite)
+        self._before = np.searchsorted(bins, np.arange(steps))
+        self._most = int(np.bincount(bins).max())
         self._edges = np.append(edges, np.inf)
 
     def _step(self, values: Columns) -> Cells:
         # Monotone in the value, so that no edge of an earlier step is above it, whatever the rounding.
-        place = values - self._low
-        place *= self._scale
-        return integers(namespace(place).clip(place, 0, self._last, out=place))
+        position = values - self._low
+        position *= self._scale
+        return integers(namespace(position).clip(position, 0, self._last, out=position))
 
     def below(self, values: Columns) -> Cells:
         index = take(beside(values, self._before), self._step(values))

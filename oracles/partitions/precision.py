@@ -87,5 +87,5 @@ def _moved(tree: EqualMassTree, single: Tensor, double: Tensor) -> int:
     # Samples are off the subspace if rounding in float32 does not explain it.
     tolerant = replace(tree, rounding=rounding_of(single))
     cells = (tolerant.located(pilot_values(each).T) for each in (single, double))
-    one, other = cells
-    return int((one != other).sum())
+    single_cells, double_cells = cells
+    return int((single_cells != double_cells).sum())

@@ -89,7 +89,7 @@ class PrincipalCells:
         def locate(columns: Columns) -> Iterator[Cells]:
             deviations = columns - beside(columns, self.tree.centre[:, None])
             coordinates = beside(columns, self.tree.axes.T) @ deviations
-            places = [line.below(each) for line, each in zip(lines, coordinates, strict=True)]
+            places = [line.below(values) for line, values in zip(lines, coordinates, strict=True)]
             return (places[first] * bins + places[second] for first, second in pairs)
 
         return np.vstack([whole, tally_rows(samples, len(self.tree.centre), len(pairs), self.cells, locate)])
@@ -101,7 +101,7 @@ def largest_total_variation(oracle: NDArray[np.int64], rule: NDArray[np.int64], 
     `oracle` and `rule` are counts in the same cells, shape (rows, cells), and `floor` is that of the maximum,
     from :func:`floor_of_largest`.
     """
-    rows = (total_variation_of_counts(*each, floor) for each in zip(oracle, rule, strict=True))
+    rows = (total_variation_of_counts(*counts, floor) for counts in zip(oracle, rule, strict=True))
     return max(rows, key=lambda estimate: estimate.value)
 
 

@@ -65,7 +65,7 @@ class Quantiles:
 
     def at(self, levels: Array) -> Array:
         """Quantiles at the given levels, shape (levels, m)."""
-        return np.stack([_between(each, levels * (self.samples - 1)) for each in self.ordered], axis=-1)
+        return np.stack([_between(column, levels * (self.samples - 1)) for column in self.ordered], axis=-1)
 
     def replicates(
         self, number: int = _REPLICATES, *, samples: int | None = None, seed: int = 0, levels: Array = LEVELS

@@ -109,18 +109,20 @@ def stream_outputs(
         raise ValueError(f"x must hold one law (batch 1), got a batch of {x.batch}; take x[i]")
     samples = _positive("samples", samples)
     _check_seed(seed)
-    place = _device(device, x.location.device)
+    target = _device(device, x.location.device)
     dtype = x.location.dtype
     if isinstance(net, nn.Module) and (weights := next(net.parameters(), None)) is not None:
-        if weights.device.type != place.type:
-            raise ValueError(f"the network is on {weights.device} and is to run on {place}; move one of them")
+        if weights.device.type != target.type:
+            raise ValueError(
+                f"the network is on {weights.device} and is to run on {target}; move one of them"
+            )
         dtype = weights.dtype if weights.is_floating_point() else dtype
-    push, variates = _draws(x, samples, seed, sampler, place, dtype)
+    push, variates = _draws(x, samples, seed, sampler, target, dtype)
     forward = chunked_forward(net, x.event_shape)
-    found = inconsistency(net, x.location.to(place, dtype), x.spread, forward)
-    if found is not None:
-        raise ValueError("; ".join(part for part in (f"the network {found[0]}", found[1]) if part))
-    if place.type != "cpu":  # draw variates and check results while the device computes
+    reason = inconsistency(net, x.location.to(target, dtype), x.spread, forward)
+    if reason is not None:
+        raise ValueError("; ".join(part for part in (f"the network {reason[0]}", reason[1]) if part))
+    if target.type != "cpu":  # draw variates and check results while the device computes
         drawn = (block() for block in variates) if x.standard is None else in_threads(variates)
         return _one_behind(_outputs(forward, push, block) for block in drawn)
     recipes = (partial(_run, forward, push, block) for block in variates)
@@ -219,8 +221,8 @@ def _check_seed(seed: object) -> None:
 
 def _device(device: torch.device | str | None, default: torch.device) -> torch.device:
     try:
-        place = default if device is None else torch.device(device)
-        torch.empty(0, device=place)
+        target = default if device is None else torch.device(device)
+        torch.empty(0, device=target)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {str(device)!r} cannot be used: {str(error).splitlines()[0]}") from None
-    return place
+    return target

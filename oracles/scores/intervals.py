@@ -37,15 +37,15 @@ def coverage(oracle: Quantiles, rule: Quantiles, level: float) -> tuple[Ratio, .
     normal = _NORMAL_975 * math.sqrt(level * (1 - level) * (1 / oracle.samples + 1 / rule.samples))
     few = (1 - level) * min(oracle.samples, rule.samples) < _MANY
     null = _masses_of_exact(oracle.samples, rule.samples, level) if few else None
-    found = []
-    for output, own in enumerate(oracle.at(levels).T):
+    ratios = []
+    for output, interval in enumerate(oracle.at(levels).T):
         ordered = oracle.ordered[output]
-        value, exact = float(_mass(ordered, intervals[:, output])), float(_mass(ordered, own))
+        value, exact = float(_mass(ordered, intervals[:, output])), float(_mass(ordered, interval))
         width = normal if null is None else float(upper95(np.abs(null - exact), "linear"))
         counted = value * (1 - value) / oracle.samples
         stderr = math.sqrt(counted + _mass(ordered, again[..., output]).var(ddof=1))
-        found.append(Ratio(value, exact, exact + width, stderr))
-    return tuple(found)
+        ratios.append(Ratio(value, exact, exact + width, stderr))
+    return tuple(ratios)
 
 
 def _masses_of_exact(oracle_samples: int, rule_samples: int, level: float) -> Array:

@@ -265,17 +265,17 @@ def _solve(a: Cloud, b: Cloud, edges: Ints, guess: Floats, deadline: float) -> _
 
 def _refined(a: Cloud, b: Cloud, i: Ints, j: Ints) -> Ints:
     """All edges between the members of centres i and j, and those between nearest neighbours."""
-    found = []
+    edges = []
     for p, q in np.ndindex(GROUP, GROUP):
         row, column = i * GROUP + p, j * GROUP + q
-        inside = (row < len(a)) & (column < len(b))
-        found.append(row[inside] * len(b) + column[inside])
-    nearest = list(range(1, min(_NEIGHBOURS, len(a), len(b)) + 1))
-    columns = cKDTree(b.points).query(a.points, nearest)[1]
-    rows = cKDTree(a.points).query(b.points, nearest)[1]
-    found.append((np.arange(len(a))[:, None] * len(b) + columns).ravel())
-    found.append((rows * len(b) + np.arange(len(b))[:, None]).ravel())
-    return _distinct(*found)
+        exists = (row < len(a)) & (column < len(b))
+        edges.append(row[exists] * len(b) + column[exists])
+    ranks = list(range(1, min(_NEIGHBOURS, len(a), len(b)) + 1))
+    nearest_b = cKDTree(b.points).query(a.points, ranks)[1]
+    nearest_a = cKDTree(a.points).query(b.points, ranks)[1]
+    edges.append((np.arange(len(a))[:, None] * len(b) + nearest_b).ravel())
+    edges.append((nearest_a * len(b) + np.arange(len(b))[:, None]).ravel())
+    return _distinct(*edges)
 
 
 def _lent(sources: Cloud, targets: Cloud, a: Cloud, b: Cloud, plan: _Plan, group: int) -> _Bounds:
@@ -301,38 +301,48 @@ def _spread(sources: Cloud, targets: Cloud, plan: _Plan) -> float:
 
 
 def _priced(a: Cloud, b: Cloud, plan: _Plan) -> tuple[_Bounds, Ints]:
-    """Bounds of a plan, with potentials that are feasible on all pairs, and the edges it lacks."""
-    upper = plan.cost(a, b)
-    blocks = ReducedCosts(a.points, plan.u, b.points, plan.v)
+    """Bounds of a plan, with potentials that are feasible on all pairs, and the edges it lacks.
 
-    def price(rows: Ints) -> tuple[Ints, Ints, Floats]:
-        """Edges with the smallest slack of a row or a column of a tile, if it is negative."""
-        sources, targets, smallest = [rows[:0]], [rows[:0]], [plan.u[:0]]
-        for columns, slack in blocks.slack(rows):
-            sources += [rows, rows[slack.argmin(0)]]
-            targets += [columns[slack.argmin(1)], columns]
-            smallest += [slack.min(1), slack.min(0)]
-        i, j, slack = np.concatenate(sources), np.concatenate(targets), np.concatenate(smallest)
+    The slack of a pair is |x_i - y_j| - u_i - v_j. Potentials are feasible if no slack is negative, and an
+    edge of negative slack would lower the cost of the plan.
+    """
+    upper = plan.cost(a, b)
+    i, j, slack = _violated(a, b, plan)
+    # Lower the potentials of one side until no slack is negative: of the side where the bound falls less.
+    lower_u, lower_v = np.zeros(len(a)), np.zeros(len(b))
+    np.minimum.at(lower_u, i, slack)
+    np.minimum.at(lower_v, j, slack)
+    u, v = plan.u, plan.v
+    if a.mass @ lower_u >= b.mass @ lower_v:
+        u = u + lower_u
+    else:
+        v = v + lower_v
+    relevant = slack < -_NEGLIGIBLE * upper
+    i, j, slack = i[relevant], j[relevant], slack[relevant]
+    added = _most_violated(i, slack) | _most_violated(j, slack)
+    return _Bounds.of(a, b, u, v, upper), _distinct(i[added] * len(b) + j[added])
+
+
+def _violated(a: Cloud, b: Cloud, plan: _Plan) -> tuple[Ints, Ints, Floats]:
+    """Pairs (i, j) with a negative slack that is the smallest in a row or a column of a tile of pairs."""
+    reduced_costs = ReducedCosts(a.points, plan.u, b.points, plan.v)
+
+    def of_rows(rows: Ints) -> tuple[Ints, Ints, Floats]:
+        """The pairs of these rows, tile by tile."""
+        i_parts, j_parts, slack_parts = [rows[:0]], [rows[:0]], [plan.u[:0]]
+        for columns, slack_of_tile in reduced_costs.slack(rows):
+            i_parts += [rows, rows[slack_of_tile.argmin(0)]]
+            j_parts += [columns[slack_of_tile.argmin(1)], columns]
+            slack_parts += [slack_of_tile.min(1), slack_of_tile.min(0)]
+        i, j, slack = np.concatenate(i_parts), np.concatenate(j_parts), np.concatenate(slack_parts)
         negative = slack < 0
         return i[negative], j[negative], slack[negative]
 
-    tiles = blocks.each(price)
-    i = np.concatenate([tile[0] for tile in tiles])
-    j = np.concatenate([tile[1] for tile in tiles])
-    slack = np.concatenate([tile[2] for tile in tiles])
-    # Lower the potentials of one side until no slack is negative: of the side where the bound falls less.
-    row, column = np.zeros(len(a)), np.zeros(len(b))
-    np.minimum.at(row, i, slack)
-    np.minimum.at(column, j, slack)
-    u, v = plan.u, plan.v
-    if a.mass @ row >= b.mass @ column:
-        u = u + row
-    else:
-        v = v + column
-    worth = slack < -_NEGLIGIBLE * upper
-    i, j, slack = i[worth], j[worth], slack[worth]
-    chosen = _most_violated(i, slack) | _most_violated(j, slack)
-    return _Bounds.of(a, b, u, v, upper), _distinct(i[chosen] * len(b) + j[chosen])
+    parts = reduced_costs.by_rows(of_rows)
+    i = np.concatenate([part[0] for part in parts])
+    j = np.concatenate([part[1] for part in parts])
+    slack = np.concatenate([part[2] for part in parts])
+    return i, j, slack
 
 
 def _most_violated(point: Ints, slack: Floats) -> NDArray[np.bool_]:

@@ -31,9 +31,9 @@ class Cloud:
         """Return the cloud, and the index in it of every given point."""
         distinct, member, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
         order = cKDTree(distinct, leafsize=GROUP).indices
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        return cls(distinct[order], counts[order].astype(np.float64)), place[member.ravel()]
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        return cls(distinct[order], counts[order].astype(np.float64)), rank[member.ravel()]
 
     def coarser(self) -> Cloud:
         """Centres of mass of groups of neighbours."""

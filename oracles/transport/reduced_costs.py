@@ -18,19 +18,22 @@ _TILE = 256  # columns of a block of distances: 128 kB, which fit in cache
 
 
 class ReducedCosts:
-    """|x_i - y_j| - u_i - v_j by tiles, without columns that cannot be negative by a bounding box."""
+    """|x_i - y_j| - u_i - v_j by tiles, without columns that cannot be negative by a bounding box.
+
+    `x` (n, m) and `y` (k, m) are points, `u` (n,) and `v` (k,) their potentials.
+    """
 
     def __init__(self, x: Floats, u: Floats, y: Floats, v: Floats) -> None:
         self._x, self._u, self._y, self._v = x, u, np.ascontiguousarray(y.T), v
         self._starts = np.arange(0, len(x), _ROWS)
 
-    def each(self, function: Callable[[Ints], T]) -> list[T]:
+    def by_rows(self, function: Callable[[Ints], T]) -> list[T]:
         """Results of a function of the rows of every block, in order, with as many threads as torch uses."""
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             return list(pool.map(lambda start: function(self._rows(start)), self._starts))
 
     def slack(self, rows: Ints) -> Iterator[tuple[Ints, Floats]]:
-        """Column indices of each tile, and the tile, which the next one overwrites."""
+        """Column indices (c,) of each tile, and the tile (rows, c), which the next one overwrites."""
         x, u = self._x[rows], self._u[rows, None]
         near = self._near(x, float(u.max()))
         tile, work = np.empty((2, len(x), _TILE))
@@ -54,13 +57,16 @@ class ReducedCosts:
         """Columns whose distance to the box around x is less than `most` plus their potential."""
         square = np.zeros(len(self._v))
         for column, other in zip(x.T, self._y, strict=True):
-            outside = other - np.clip(other, column.min(), column.max())
-            square += outside * outside
+            distance = other - np.clip(other, column.min(), column.max())
+            square += distance * distance
         return np.flatnonzero(np.sqrt(square) - self._v < most)
 
 
 def lipschitz_extension(z: Floats, y: Floats, v: Floats, guess: Ints) -> Floats:
-    """min_j |z - y_j| - v_j; y[guess] is expected to be close to the minimiser, which saves time."""
+    """min_j |z - y_j| - v_j at points z (n, m), shape (n,).
+
+    y[guess], with `guess` (n,), is expected to be close to the minimiser, which saves time.
+    """
     f: Floats = np.linalg.norm(z - y[guess], axis=1) - v[guess]
     blocks = ReducedCosts(z, f, y, v)
     change = np.zeros(len(z))
@@ -69,5 +75,5 @@ def lipschitz_extension(z: Floats, y: Floats, v: Floats, guess: Ints) -> Floats:
         for _, slack in blocks.slack(rows):
             change[rows] = np.minimum(change[rows], slack.min(1))
 
-    blocks.each(lower)
+    blocks.by_rows(lower)
     return f + change

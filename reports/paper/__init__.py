@@ -44,8 +44,8 @@ def simulation_tables() -> pd.DataFrame:
     The column `table` has the name of the file. `sd` is empty if the paper prints none.
     The frame is cached; copy it before a change.
     """
-    parts = [_read(path).assign(table=path.stem) for path in sorted(FOLDER.glob("*.csv"))]
-    return pd.concat(parts, ignore_index=True).astype({"depth": int, "sigma": float})
+    tables = [_read(path).assign(table=path.stem) for path in sorted(FOLDER.glob("*.csv"))]
+    return pd.concat(tables, ignore_index=True).astype({"depth": int, "sigma": float})
 
 
 def experiment(name: str) -> pd.DataFrame:
@@ -77,12 +77,21 @@ RESNETS = ("resnet18_max_pool", "resnet18")
 
 @cache
 def _index() -> dict[tuple[str, str, int, str, str, str], Printed]:
-    frame, images = comparison(), experiment("tv_class_resnet18").assign(component="")
-    parts = [images.assign(activation=name, depth=NETWORKS[name].depth) for name in RESNETS]
+    """Printed cells by metric, activation, depth, sigma, method and component."""
+    images = experiment("tv_class_resnet18").assign(component="")
+    tables = [comparison()]
+    tables += [images.assign(activation=name, depth=NETWORKS[name].depth) for name in RESNETS]
     index = {}
-    for row in pd.concat([frame, *parts]).to_dict("records"):
-        key = (*(row[name] for name in ("metric", "activation", "depth")), f"{row['sigma']:g}")
-        index[(*key, row["method"], row["component"])] = Printed(row["value"], row["sd"], row["label"])
+    for row in pd.concat(tables).to_dict("records"):
+        key = (
+            row["metric"],
+            row["activation"],
+            row["depth"],
+            f"{row['sigma']:g}",
+            row["method"],
+            row["component"],
+        )
+        index[key] = Printed(row["value"], row["sd"], row["label"])
     return index
 
 

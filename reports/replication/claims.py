@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 
 from ...bench.metrics import Metric, recorded_metric
 from ...bench.noise import GAUSSIAN
-from ..numbers import FOLDER, Group, Number, Page, slug
+from ..numbers import FOLDER, Number, NumberGroup, Page, slug
 from ..statement import PUBLISHED, REGULAR, Answer, Convention, Effect, Evidence, Rule
 from ..statistics.ranking import labels_of
 from ..style import labels
 from ..style.names import NetKind, RuleTraits
-from ..tables.frame import by_kind, places
+from ..tables.frame import by_kind, positions_by
 
 SUITES = {
     "iris-claims": "SGD 0.01",
@@ -360,7 +360,7 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
     for recipe in dict.fromkeys(SUITES.values()):
         own = Measured(frame, recipe).frame
         value = own["value"].to_numpy(float)
-        for (spec, depth, sigma, rule), rows in places(own, ("metric_spec", "depth", "sigma", "rule")):
+        for (spec, depth, sigma, rule), rows in positions_by(own, ("metric_spec", "depth", "sigma", "rule")):
             measured, depth = quantity(spec), int(depth)
             if (measured, depth, sigma, rule) not in cells:
                 continue
@@ -370,7 +370,7 @@ def numbers_of_claims(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Numbe
             page = Page(_file(recipe, depth), title, "the paper’s claims", "rulings", _ABOUT)
             mean = float(kind.shown(value[rows]).mean()) if np.isfinite(value[rows]).all() else math.inf
             yield Number(
-                Group(page, slug(measured), heading, kind),
+                NumberGroup(page, slug(measured), heading, kind),
                 _anchor(measured, sigma, rule),
                 f"{traits.label(rule)}, σ = {sigma:g}",
                 mean,

@@ -32,15 +32,15 @@ def _theorem(chosen: Callable[[Optimality], bool]) -> Rule:
         checks = [check for check in theorem() if chosen(check)]
         beaten = [check for check in checks if check.verdict == "fails"]
         ties = sum(check.verdict == "tie" for check in checks)
-        found = (
+        finding = (
             f"a search over location, scale and point masses finds no law nearer in TV in any of "
             f"{len(checks)} cases; a point mass is as near in {ties}, at median 0"
         )
         if beaten:
             lead = number(-min(check.gap for check in beaten))
-            found = f"in {len(beaten)} of {len(checks)} cases another law is nearer, by {lead} at most"
+            finding = f"in {len(beaten)} of {len(checks)} cases another law is nearer, by {lead} at most"
         fidelity = "quadrature, |median| ≤ 3 scales"
-        return Answer.certain(holds=not beaten, found=found, fidelity=fidelity, address="#relu")
+        return Answer.certain(holds=not beaten, finding=finding, fidelity=fidelity, address="#relu")
 
     return rule
 
@@ -49,7 +49,7 @@ def _nearer(_: Evidence) -> Answer:
     relu = single_relu()
     return Answer.certain(
         holds=all(max(abs(low), abs(high)) <= _NEAR_ZERO for low, high in relu.nearer),
-        found=relu.sentences[0] + f" “Very close” is {_NEAR_ZERO:g}σ or less here.",
+        finding=relu.sentences[0] + f" “Very close” is {_NEAR_ZERO:g}σ or less here.",
         fidelity="quadrature, σ = 0.1 as in the figure; |μ| ≤ 5σ",
         address="#relu",
     )
@@ -76,12 +76,12 @@ def _location(_: Evidence) -> Answer:
     with torch.no_grad():
         values = net(x.mean)
         means = [rule_named(name).propagate(net, x).mean for name in ("sdp", "marginal_sdp")]
-        apart = max(float((mean - values).abs().max()) for mean in means)
+        difference = max(float((mean - values).abs().max()) for mean in means)
     scale = float(values.abs().max())
     return Answer.certain(
-        holds=apart <= _ROUNDING * scale,
-        found=f"locations of SDP and marginal SDP differ from the net’s values, of up to {number(scale)}, by "
-        f"{number(apart)}",
+        holds=difference <= _ROUNDING * scale,
+        finding="locations of SDP and marginal SDP differ from the net’s values, of up to "
+        f"{number(scale)}, by {number(difference)}",
         fidelity="a 4-100-100-3 net with random weights, 8 inputs, float64",
     )
 
@@ -89,19 +89,19 @@ def _location(_: Evidence) -> Answer:
 def _jacobian(_: Evidence) -> Answer:
     net, x = example(4, 0, outputs=3, batch=8, sigma=1.0)
     covariance = rule_named("sdp").propagate(net, x).covariance
-    product, value = torch.diag_embed(x.variance), x.mean
+    layerwise, value = torch.diag_embed(x.variance), x.mean
     with torch.no_grad():
-        for layer in net:  # the Jacobian of each layer
+        for layer in net:  # J C J^T with the Jacobian J of each layer
             if isinstance(layer, nn.Linear):
-                product = layer.weight @ product @ layer.weight.T
+                layerwise = layer.weight @ layerwise @ layer.weight.T
             else:
                 slope = (value > 0).double()
-                product = slope[:, :, None] * product * slope[:, None, :]
+                layerwise = slope[:, :, None] * layerwise * slope[:, None, :]
             value = layer(value)
-        apart = float((covariance - product).abs().max() / product.abs().max())
+        gap = float((covariance - layerwise).abs().max() / layerwise.abs().max())
     return Answer.certain(
-        holds=apart <= _ROUNDING,
-        found=f"layer by layer and by the Jacobian of the whole net, covariances differ by {number(apart)} "
+        holds=gap <= _ROUNDING,
+        finding=f"layer by layer and by the Jacobian of the whole net, covariances differ by {number(gap)} "
         "of the largest entry",
         fidelity="a 4-100-100-3 net with random weights, 8 inputs, float64",
     )
@@ -112,7 +112,7 @@ def _interval(_: Evidence) -> Answer:
     width = 2 * stats.norm.ppf(0.975)
     return Answer.certain(
         holds=round(100 * inside, 2) == 68.27 and round(width, 2) == 3.92,
-        found=f"{100 * inside:.4f} % within one standard deviation; 95 % within {width:.4f}",
+        finding=f"{100 * inside:.4f} % within one standard deviation; 95 % within {width:.4f}",
         fidelity="arithmetic",
     )
 
@@ -121,8 +121,8 @@ def _perfect(_: Evidence) -> Answer:
     area = 100 * perfect(0.5).area
     return Answer.certain(
         holds=math.isclose(area, 12.5),  # as printed
-        found=f"{area:.4g} %, if the risk is the accepted errors as a share of all images (as a share of the "
-        "accepted ones it would be 15.3 %)",
+        finding=f"{area:.4g} %, if the risk is the accepted errors as a share of all images (as a share of "
+        "the accepted ones it would be 15.3 %)",
         fidelity="arithmetic",
         address="#selective",
     )
@@ -145,18 +145,18 @@ def estimate_errors() -> list[list[tuple[float, float]]]:
 
 def _errors(inputs: int, seed: int) -> tuple[float, float]:
     net, x = example(inputs, seed)
-    truth = _derived(SDP(create_graph=True).propagate(net, x), net)
+    covariance, gradient = _covariance_and_gradient(SDP(create_graph=True).propagate(net, x), net)
     squares = torch.zeros(2, dtype=torch.float64)
     for repeat in range(_REPEATS):
-        estimate = MonteCarlo(samples=_SAMPLES, seed=seed * _REPEATS + repeat)
-        derived = _derived(estimate.propagate(net, x), net)
-        for place, (one, true) in enumerate(zip(derived, truth, strict=True)):
-            squares[place] += ((one - true).norm() / true.norm()) ** 2
-    covariance, gradient = (squares / _REPEATS).sqrt().tolist()
-    return covariance, gradient
+        rule = MonteCarlo(samples=_SAMPLES, seed=seed * _REPEATS + repeat)
+        estimated_covariance, estimated_gradient = _covariance_and_gradient(rule.propagate(net, x), net)
+        squares[0] += ((estimated_covariance - covariance).norm() / covariance.norm()) ** 2
+        squares[1] += ((estimated_gradient - gradient).norm() / gradient.norm()) ** 2
+    covariance_error, gradient_error = (squares / _REPEATS).sqrt().tolist()
+    return covariance_error, gradient_error
 
 
-def _derived(law: Law, net: nn.Module) -> tuple[Tensor, Tensor]:
+def _covariance_and_gradient(law: Law, net: nn.Module) -> tuple[Tensor, Tensor]:
     """Covariance of a distribution, and the gradient of its trace with respect to weights, as a vector."""
     covariance: Tensor = law.covariance[0]
     weights = list(net.parameters())
@@ -164,18 +164,20 @@ def _derived(law: Law, net: nn.Module) -> tuple[Tensor, Tensor]:
     return covariance.detach(), torch.cat([slope.flatten() for slope in slopes])
 
 
-def _deteriorates(part: int, what: str) -> Rule:
+def _deteriorates(column: int, quantity: str) -> Rule:
+    """Rule on the growth of an error with the number of inputs; `column` selects it in the stored errors."""
+
     def rule(_: Evidence) -> Answer | None:
-        by_inputs = np.array(facts()["estimate_errors"])[:, :, part]
-        worse = Effect(
-            f"relative error of {what} with {INPUTS[-1]} inputs over that with {INPUTS[0]}",
-            np.log(by_inputs[:, -1] / by_inputs[:, 0]),
+        errors = np.array(facts()["estimate_errors"])[:, :, column]  # nets by numbers of inputs
+        growth = Effect(
+            f"relative error of {quantity} with {INPUTS[-1]} inputs over that with {INPUTS[0]}",
+            np.log(errors[:, -1] / errors[:, 0]),
             math.log(_WORSE),
             math.exp,
         )
-        levels = ", ".join(f"{error:.2g}" for error in np.sqrt((by_inputs**2).mean(0)))
+        levels = ", ".join(f"{error:.2g}" for error in np.sqrt((errors**2).mean(0)))
         return Answer.of(
-            {(): (worse,)},
+            {(): (growth,)},
             "net",
             "nets n-100-100-10 with random weights, noise so small that the truth is known exactly; "
             f"errors {levels} with n = {', '.join(map(str, INPUTS))}",

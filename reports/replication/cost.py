@@ -45,20 +45,24 @@ def _multiples(
     """Rule on one method's time as a multiple of another's, reporting both nets of the paper."""
 
     def rule(evidence: Evidence) -> Answer | None:
-        rows = {
-            name: (evidence.timed(net, method, phase), evidence.timed(net, other, phase))
-            for net, name in _NETS.items()
-        }
-        known = {name: (one, two) for name, (one, two) in rows.items() if one and two}
-        decisive = known.keys() & {_NETS[net] for net in nets}
+        ratios: dict[str, float] = {}
+        design = ""
+        for net in _NETS:
+            timed, timed_other = evidence.timed(net, method, phase), evidence.timed(net, other, phase)
+            if timed and timed_other:
+                # Both are multiples of the regular pass of their own run: the runs may be different ones.
+                ratios[net] = timed.ratio / timed_other.ratio
+                design = design or _design(timed)
+        decisive = [ratio for net, ratio in ratios.items() if net in nets]
         if not decisive:
             return None
-        # Both are multiples of the regular pass of their own run, since times may be from different runs.
-        ratios = {name: one.ratio / two.ratio for name, (one, two) in known.items()}
-        said = ", ".join(f"{number(ratio)} ({name})" for name, ratio in ratios.items())
-        design = _design(next(iter(known.values()))[0])
-        holds = all(accepted(ratios[name]) for name in decisive)
-        return Answer.certain(holds=holds, found=f"{words}: {said}", fidelity=design, address=_ADDRESS)
+        multiples = ", ".join(f"{number(ratio)} ({_NETS[net]})" for net, ratio in ratios.items())
+        return Answer.certain(
+            holds=all(accepted(ratio) for ratio in decisive),
+            finding=f"{words}: {multiples}",
+            fidelity=design,
+            address=_ADDRESS,
+        )
 
     return rule
 
@@ -72,10 +76,13 @@ def _moment_matching(evidence: Evidence) -> Answer | None:
             answers[precision] = answer
     if not answers:
         return None
-    trials = tuple(Trial(convention=(p,), verdict=own.trials[0].verdict) for p, own in answers.items())
-    ratios = "; ".join(answer.said for answer in answers.values())
-    said = f"marginal moment matching over marginal SDP: {ratios}"
-    return replace(next(iter(answers.values())), trials=trials, said=said)
+    trials = tuple(
+        Trial(convention=(precision,), verdict=answer.trials[0].verdict)
+        for precision, answer in answers.items()
+    )
+    ratios = "; ".join(answer.sentence for answer in answers.values())
+    sentence = f"marginal moment matching over marginal SDP: {ratios}"
+    return replace(next(iter(answers.values())), trials=trials, sentence=sentence)
 
 
 def _fraction(evidence: Evidence) -> Answer | None:
@@ -94,53 +101,68 @@ def _fraction(evidence: Evidence) -> Answer | None:
 
 def _linear(evidence: Evidence) -> Answer | None:
     """SDP linear and marginal SDP constant, by outputs and by inputs; lines have the best relative errors."""
-    holds, found, row = True, [], None
-    for nets, named in ((BY_OUTPUTS, "outputs"), (BY_INPUTS, "inputs")):
-        rows = [evidence.timed(net.name, method) for method in ("sdp", "marginal_sdp") for net in nets]
-        timed = [row for row in rows if row]
-        if len(timed) < len(rows):
+    holds = True
+    findings = []
+    design = ""
+    for nets, dimension in ((BY_OUTPUTS, "outputs"), (BY_INPUTS, "inputs")):
+        full_rows = [evidence.timed(net.name, "sdp") for net in nets]
+        marginal_rows = [evidence.timed(net.name, "marginal_sdp") for net in nets]
+        full = np.array([row.ratio for row in full_rows if row])
+        marginal = np.array([row.ratio for row in marginal_rows if row])
+        if len(full) < len(nets) or len(marginal) < len(nets):
             return None
-        row = timed[0]
-        full, marginal = np.array([row.ratio for row in timed]).reshape(2, -1)
+        design = next(_design(row) for row in full_rows if row)
         counts = np.array([min(net.inputs, net.outputs) for net in nets])
-        design = np.stack([np.ones(len(counts)), counts], 1)
-        start, slope = np.linalg.lstsq(design / full[:, np.newaxis], np.ones(len(counts)), rcond=None)[0]
-        off = full / (start + slope * counts)
-        level = marginal.max() / marginal.min() <= _SIMILAR
-        holds &= bool(level and slope > 0 and (off > 1 / _SIMILAR).all() and (off < _SIMILAR).all())
-        found.append(
-            f"with {', '.join(map(str, counts))} {named} SDP takes {', '.join(map(number, full))} passes, "
-            f"{span(off)} times {number(start)} + {number(slope)} of their number, and marginal SDP "
-            f"{span(marginal)}"
+        # Least squares of relative errors: each equation is divided by its time.
+        terms = np.stack([np.ones(len(counts)), counts], 1) / full[:, np.newaxis]
+        intercept, slope = np.linalg.lstsq(terms, np.ones(len(counts)), rcond=None)[0]
+        deviations = full / (intercept + slope * counts)
+        is_linear = slope > 0 and (deviations > 1 / _SIMILAR).all() and (deviations < _SIMILAR).all()
+        is_constant = marginal.max() / marginal.min() <= _SIMILAR
+        holds = holds and bool(is_linear and is_constant)
+        findings.append(
+            f"with {', '.join(map(str, counts))} {dimension} SDP takes {', '.join(map(number, full))} "
+            f"passes, {span(deviations)} times {number(intercept)} + {number(slope)} of their number, and "
+            f"marginal SDP {span(marginal)}"
         )
-    design_of = _design(row) if row else ""
-    return Answer.certain(holds=holds, found="; ".join(found), fidelity=design_of, address=_ADDRESS)
+    return Answer.certain(holds=holds, finding="; ".join(findings), fidelity=design, address=_ADDRESS)
 
 
 def _dvia(evidence: Evidence) -> Answer | None:
     """DVIA over a regular pass of the CNN on MNIST: timed, or extrapolated from narrower nets."""
     regular = evidence.timed(MNIST_CNN.name, "regular")
     timed = evidence.timed(MNIST_CNN.name, "dvia")
-    narrow = {net.width or 0: row for net in NARROW_CNNS if (row := evidence.timed(net.name, "dvia"))}
-    if regular is None or (timed is None and len(narrow) < len(NARROW_CNNS)):
+    if regular is None:
         return None
-    seconds, how = (timed.seconds, "timed") if timed else _extrapolated(narrow, MNIST_CNN.width or 0)
-    ratio = seconds / regular.seconds
-    shown = ratio if timed else float(f"{ratio:.2g}")  # an extrapolation has no more significant digits
-    found = f"DVIA over a regular pass: {shown:,.0f}, {seconds:.0f} s for an image; {how}"
-    return Answer.certain(holds=ratio > _DVIA, found=found, fidelity=_design(regular), address=_ADDRESS)
+    if timed:
+        seconds, method = timed.seconds, "timed"
+        ratio = shown_ratio = seconds / regular.seconds
+    else:
+        narrow = {net.width or 0: evidence.timed(net.name, "dvia") for net in NARROW_CNNS}
+        seconds_by_width = {width: row.seconds for width, row in narrow.items() if row}
+        if len(seconds_by_width) < len(NARROW_CNNS):
+            return None
+        seconds, method = _extrapolated(seconds_by_width, MNIST_CNN.width or 0)
+        ratio = seconds / regular.seconds
+        shown_ratio = float(f"{ratio:.2g}")  # an extrapolation has no more significant digits
+    finding = f"DVIA over a regular pass: {shown_ratio:,.0f}, {seconds:.0f} s for an image; {method}"
+    return Answer.certain(holds=ratio > _DVIA, finding=finding, fidelity=_design(regular), address=_ADDRESS)
 
 
-def _extrapolated(narrow: Mapping[int, Row], wide: int) -> tuple[float, str]:
-    """Seconds of DVIA on a wide CNN, extrapolated from narrow ones, and a description of the method."""
-    # entries of the first layer's covariance, and passes that its rows take through the second layer
-    widths, own = np.array([*narrow]), np.array([row.seconds for row in narrow.values()])
+def _extrapolated(seconds_by_width: Mapping[int, float], width: int) -> tuple[float, str]:
+    """Seconds of DVIA on a wide CNN, extrapolated from narrow ones, and a description of the method.
+
+    The quadratic term counts the entries of the first layer's covariance, the cubic term the passes that its
+    rows take through the second layer.
+    """
+    widths = np.array(list(seconds_by_width))
+    seconds = np.array(list(seconds_by_width.values()))
     terms = np.stack([widths**2, widths**3], 1)
-    parts, _ = nnls(terms / own[:, np.newaxis], np.ones(len(own)))
-    off = own / (terms @ parts)
-    return float(parts @ [wide**2, wide**3]), (
-        f"extrapolated from those with {', '.join(map(str, widths))} channels and not {wide}, which take "
-        f"{', '.join(map(number, own))} s, {span(off)} times what quadratic and cubic terms have"
+    coefficients, _ = nnls(terms / seconds[:, np.newaxis], np.ones(len(seconds)))
+    deviations = seconds / (terms @ coefficients)
+    return float(coefficients @ [width**2, width**3]), (
+        f"extrapolated from those with {', '.join(map(str, widths))} channels and not {width}, which take "
+        f"{', '.join(map(number, seconds))} s, {span(deviations)} times what quadratic and cubic terms have"
     )
 
 

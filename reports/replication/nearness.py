@@ -54,12 +54,15 @@ class Gap:
 
     @property
     def text(self) -> str:
+        """The size with its interval, for kinds in logarithms as a factor."""
+
         def shown(size: float) -> str:
             return labels.number(size, 3) if self.kind == "1-tv" else labels.number(math.exp(size))
 
-        factor = "" if self.kind == "1-tv" else "× "
-        interval = f" ({shown(self.low)} to {shown(self.high)})" if math.isfinite(self.high) else ""
-        return f"{factor}{shown(self.size)}{interval}"
+        text = shown(self.size) if self.kind == "1-tv" else f"× {shown(self.size)}"
+        if math.isfinite(self.high):
+            text += f" ({shown(self.low)} to {shown(self.high)})"
+        return text
 
 
 def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
@@ -68,41 +71,54 @@ def nearness(frame: pd.DataFrame) -> dict[str, Any] | None:
     The result has `conventions`, closest first, `unreached` cells, farthest first, and the number of compared
     `cells` by kind. Return None if fewer than two conventions were measured. A convention is a training
     `recipe` and a `partition` of the outputs, on which only 1 - TV depends. Its `gaps` are by kind. Its
-    `place` is the share of conventions that are closer to the paper (of recipes, for kinds without a
+    `rank` is the share of conventions that are closer to the paper (of recipes, for kinds without a
     partition), averaged over the kinds that were measured under every recipe.
     """
     means = _means(frame)
     gaps: dict[str, dict[Convention, Gap]] = {}
     unreached: list[dict[str, Any]] = []
-    for kind, means_of_kind in means.groupby("kind", sort=False) if len(means) else ():
-        values, cells = _shared_cells(str(kind), means_of_kind)
-        paper = np.array([cell.mean for cell in cells.values()])
-        gaps[str(kind)] = {key: _gap(str(kind), numbers, paper) for key, numbers in values.items()}
-        unreached += _unreached(str(kind), values, cells)
-    partitions = list(gaps.get("1-tv", ()))
-    if len(partitions) < 2:
+    if len(means):
+        for kind, means_of_kind in means.groupby("kind", sort=False):
+            values, cells = _shared_cells(str(kind), means_of_kind)
+            paper = np.array([cell.mean for cell in cells.values()])
+            gaps[str(kind)] = {key: _gap(str(kind), numbers, paper) for key, numbers in values.items()}
+            unreached += _unreached(str(kind), values, cells)
+    conventions = _conventions(gaps)
+    if len(conventions) < 2:
         return None
-    recipes = {recipe for recipe, _ in partitions}
-    everywhere = [kind for kind in gaps if {recipe for recipe, _ in gaps[kind]} >= recipes]
-    conventions: list[dict[str, Any]] = []
-    for recipe, partition in partitions:
-        # Kinds without a partition have one gap per recipe.
-        candidates = {kind: by.get((recipe, partition)) or by.get((recipe, "")) for kind, by in gaps.items()}
-        known = {kind: gap for kind, gap in candidates.items() if gap}
-        closer = []
-        for kind in everywhere:
-            sizes = np.array([gap.size for gap in gaps[kind].values()])
-            closer.append(np.mean(sizes < known[kind].size))
-        place = float(np.mean(closer))
-        conventions.append({"recipe": recipe, "partition": partition, "gaps": known, "place": place})
-    counts = {kind: next(iter(by.values())).cells for kind, by in gaps.items() if by}
+    cell_counts = {}
+    for kind, gaps_of_kind in gaps.items():
+        if gaps_of_kind:
+            cell_counts[kind] = next(iter(gaps_of_kind.values())).cells
     return {
         "nets": KIND.label,
-        "kinds": [kind for kind in KINDS if kind in counts],
-        "conventions": sorted(conventions, key=lambda entry: (entry["place"], entry["gaps"]["1-tv"].size)),
+        "kinds": [kind for kind in KINDS if kind in cell_counts],
+        "conventions": sorted(conventions, key=lambda entry: (entry["rank"], entry["gaps"]["1-tv"].size)),
         "unreached": sorted(unreached, key=lambda cell: -cell["gap"]),
-        "cells": counts,
+        "cells": cell_counts,
     }
+
+
+def _conventions(gaps: Mapping[str, Mapping[Convention, Gap]]) -> list[dict[str, Any]]:
+    """Conventions of 1 - TV with their gaps of each kind, and their rank."""
+    partitions = list(gaps.get("1-tv", ()))
+    recipes = {recipe for recipe, _ in partitions}
+    kinds_of_all_recipes = [kind for kind in gaps if {recipe for recipe, _ in gaps[kind]} >= recipes]
+    conventions = []
+    for recipe, partition in partitions:
+        known: dict[str, Gap] = {}
+        for kind, gaps_of_kind in gaps.items():
+            # Kinds without a partition have one gap per recipe.
+            gap = gaps_of_kind.get((recipe, partition)) or gaps_of_kind.get((recipe, ""))
+            if gap:
+                known[kind] = gap
+        shares = []
+        for kind in kinds_of_all_recipes:
+            sizes = np.array([gap.size for gap in gaps[kind].values()])
+            shares.append(np.mean(sizes < known[kind].size))
+        rank = float(np.mean(shares))
+        conventions.append({"recipe": recipe, "partition": partition, "gaps": known, "rank": rank})
+    return conventions
 
 
 def _means(frame: pd.DataFrame) -> pd.DataFrame:
@@ -159,7 +175,8 @@ def _unreached(
         spread = cell.spread if math.isfinite(cell.spread) else 0.0
         if low - spread <= cell.mean <= high + spread:
             continue
-        distances = [abs(float(_scaled(kind, end) - _scaled(kind, cell.mean))) for end in (low, high)]
+        distance_to_low = abs(float(_scaled(kind, low) - _scaled(kind, cell.mean)))
+        distance_to_high = abs(float(_scaled(kind, high) - _scaled(kind, cell.mean)))
         unreached.append(
             {
                 "kind": kind,
@@ -169,7 +186,7 @@ def _unreached(
                 "component": component,
                 "printed": cell.mean,
                 "here": labels.span((low, high)),
-                "gap": min(distances),
+                "gap": min(distance_to_low, distance_to_high),
             }
         )
     return unreached
@@ -196,8 +213,10 @@ def _gap(kind: str, values: NDArray[np.float64], paper: NDArray[np.float64]) -> 
 
 def _scaled(kind: str, value: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Shared mass as it is; logarithms of distances and ratios, infinite if not positive."""
+    if kind == "1-tv":
+        return np.asarray(value)
     with np.errstate(divide="ignore"):
-        return np.asarray(value if kind == "1-tv" else np.log(np.maximum(value, 0)))
+        return np.asarray(np.log(np.maximum(value, 0)))
 
 
 _LOCATED = "dvia:means=regular"
@@ -259,8 +278,9 @@ def _by_convention(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _deviation(measured: pd.Series, paper: pd.Series) -> float:
-    difference = (measured - paper).dropna()
+def _deviation(means: pd.Series, paper: pd.Series) -> float:
+    """Root mean square of the differences."""
+    difference = (means - paper).dropna()
     return float(np.sqrt((difference**2).mean())) if len(difference) else math.nan
 
 
@@ -270,37 +290,18 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
     1 - TV uses the convention that is closest to the paper's column for SDP, which does not depend on DVIA.
     Deviations are root mean squares over the noise levels, of logarithms for W1.
     """
-    shared: dict[str, pd.DataFrame] = {}
-    deviation_of_sdp: dict[str, float] = {}
     frame = _by_convention(frame)
-    for name, metric in CONVENTIONS.items():
-        if not metric.published:
-            continue
-        variations = [
-            _means_by_level(frame, experiment=experiment, convention=name)
-            for experiment in ("iris-tv", "iris-tv-deep")
-        ]
-        masses = 1 - pd.concat(variations)
-        if {"sdp", REGULAR, _LOCATED} <= set(masses):
-            shared[name] = masses.dropna(subset=[REGULAR, _LOCATED])
-            paper = _paper(metric.published, "sdp", shared[name].index)
-            deviation_of_sdp[name] = _deviation(shared[name]["sdp"], paper)
-    if not shared:
+    masses = _masses_by_convention(frame)
+    if not masses:
         return None
+    deviation_of_sdp = {
+        name: _deviation(means["sdp"], _paper("1-tv", "sdp", means.index)) for name, means in masses.items()
+    }
     convention = min(deviation_of_sdp, key=deviation_of_sdp.__getitem__)
     distances = _means_by_level(frame, experiment="iris-w1", metric="w1")
-    rows: list[dict[str, Any]] = []
-    kinds: list[tuple[str, str, pd.DataFrame, Callable[[Any], Any]]] = [
-        ("1-tv", f"1 − TV, {convention}", shared[convention], float),
-        ("w1", "log W1, 2000 points", distances, np.log),
-    ]
-    for kind, title, means, scaled in kinds:
-        if not {REGULAR, _LOCATED} <= set(means):
-            continue
-        for depth, table in means.dropna(subset=[REGULAR, _LOCATED]).groupby("depth"):
-            paper = _paper(kind, PUBLISHED, table.index).map(scaled)
-            deviations = {key: _deviation(table[rule].map(scaled), paper) for key, rule in _VERSIONS.items()}
-            rows.append({"name": f"{title}, {labels.layers([float(str(depth))])}"} | deviations)
+    rows = _rows_of_versions("1-tv", f"1 − TV, {convention}", masses[convention], float)
+    if {REGULAR, _LOCATED} <= set(distances):
+        rows += _rows_of_versions("w1", "log W1, 2000 points", distances, np.log)
     return {
         "rows": rows,
         "nearer": sum(row["regular"] < row["located"] for row in rows),
@@ -308,17 +309,49 @@ def nearer(frame: pd.DataFrame) -> dict[str, Any] | None:
     }
 
 
+def _masses_by_convention(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Means of 1 - TV under each convention that was measured for SDP and for both versions of DVIA."""
+    masses = {}
+    for name, metric in CONVENTIONS.items():
+        if not metric.published:
+            continue
+        variations = [
+            _means_by_level(frame, experiment=experiment, convention=name)
+            for experiment in ("iris-tv", "iris-tv-deep")
+        ]
+        means = 1 - pd.concat(variations)
+        if {"sdp", REGULAR, _LOCATED} <= set(means):
+            masses[name] = means.dropna(subset=[REGULAR, _LOCATED])
+    return masses
+
+
+def _rows_of_versions(
+    kind: str, title: str, means: pd.DataFrame, scaled: Callable[[Any], Any]
+) -> list[dict[str, Any]]:
+    """Deviation of each version of DVIA from the paper's column, by depth."""
+    rows = []
+    for depth, table in means.dropna(subset=[REGULAR, _LOCATED]).groupby("depth"):
+        paper = _paper(kind, PUBLISHED, table.index).map(scaled)
+        row: dict[str, Any] = {"name": f"{title}, {labels.layers([float(str(depth))])}"}
+        for version, rule in _VERSIONS.items():
+            row[version] = _deviation(table[rule].map(scaled), paper)
+        rows.append(row)
+    return rows
+
+
 def columns(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Distance of each convention of total variation from Table 9, column by column."""
-    measured = _by_convention(frame[(frame["experiment"] == "iris-tv") & (frame["depth"] == _DEPTH)])
+    measurements = _by_convention(frame[(frame["experiment"] == "iris-tv") & (frame["depth"] == _DEPTH)])
     conventions = [name for name, metric in CONVENTIONS.items() if metric.published]
-    tables = [1 - _means_by_level(measured, convention=name) for name in conventions]
+    tables = [1 - _means_by_level(measurements, convention=name) for name in conventions]
     rows = []
     for column, rule in _COLUMNS:
-        deviations = [
-            _deviation(means[rule], _paper("1-tv", column, means.index)) if rule in means else math.nan
-            for means in tables
-        ]
+        deviations = []
+        for means in tables:
+            deviation = math.nan
+            if rule in means:
+                deviation = _deviation(means[rule], _paper("1-tv", column, means.index))
+            deviations.append(deviation)
         if not np.isnan(deviations).all():
             least = np.nanmin(deviations)
             rows.append({"column": column, "rule": rule, "deviations": deviations, "least": least})

@@ -24,11 +24,11 @@ from ...bench.studies.two_moons import EXPERIMENT as TWO_MOONS
 from ...bench.studies.uci import EXPERIMENT as UCI
 from ..paper import RESNETS, experiment, simulation_tables
 from ..results import Results
-from ..section import Part
+from ..section import RenderedSection
 from ..sections import introduction, robustness, selective, two_moons, uci
 from ..sections.robustness import SETS
 from ..site import PAPER, address
-from ..statement import Effect, Evidence, Rule, Statement, Topic, Trial, judged
+from ..statement import Answer, Convention, Effect, Evidence, Rule, Statement, Topic, Trial, judged
 from ..statistics.verdicts import Outcome
 from ..style import labels
 from ..style.figure import SMALL, Figure, clean, look, panels
@@ -65,14 +65,14 @@ def _data(name: str) -> dict[str, Any]:
 
 @functools.cache
 def topics() -> tuple[Topic, ...]:
-    return tuple(
-        Topic(
-            key,
-            topic["title"],
-            tuple(Statement(name, rule=RULES.get(name), **own) for name, own in topic["statements"].items()),
+    """Return the topics and statements of ``statements.toml``, each statement with its rule."""
+    loaded = []
+    for topic_key, topic in _data("statements.toml").items():
+        statements = tuple(
+            Statement(key, rule=RULES.get(key), **fields) for key, fields in topic["statements"].items()
         )
-        for key, topic in _data("statements.toml").items()
-    )
+        loaded.append(Topic(topic_key, topic["title"], statements))
+    return tuple(loaded)
 
 
 OTHER_TRAINING = set(SUITES.values()) - {MAIN_CONVENTION[1]}
@@ -93,20 +93,25 @@ _SAME_EFFECTS = {*RIVALS, "tv-dvia"}
 @look()
 def main_forest(topics: Iterable[Topic]) -> Figure | None:
     """Lead of SDP over its rivals, by convention and noise level; None unless all were measured."""
-    statements = {one.key: one for topic in topics for one in topic.statements}
-    parts: list[tuple[str, list[Trial]]] = []
+    statements = {statement.key: statement for topic in topics for statement in topic.statements}
+    panel_titles: list[str] = []
+    trials_of_panels: list[list[Trial]] = []
     for key, titles in RIVALS.items():
-        versions: dict[str, list[Trial]] = {}
+        trials_of_version: dict[str, list[Trial]] = {}
         for version, trial in _drawn(statements[key]):
-            versions.setdefault(version, []).append(trial)
-        parts += zip(titles, versions.values(), strict=False)
-    if len({len(trials) for _, trials in parts}) != 1 or len(parts) < 4:
+            trials_of_version.setdefault(version, []).append(trial)
+        for title, trials in zip(titles, trials_of_version.values(), strict=False):
+            panel_titles.append(title)
+            trials_of_panels.append(trials)
+    row_counts = {len(trials) for trials in trials_of_panels}
+    if len(row_counts) != 1 or len(panel_titles) < 4:
         return None
-    styled = _levels(parts[0][1][0].effects)
-    names = [trial.convention[0] for trial in parts[0][1]]
-    drawing, every = panels(
-        [title for title, _ in parts],
-        styled.values(),
+    first_trials = trials_of_panels[0]
+    styles = _styles_of_levels(first_trials[0].effects)
+    names = [trial.convention[0] for trial in first_trials]
+    drawing, axes_of_panels = panels(
+        panel_titles,
+        styles.values(),
         columns=4,
         width=1.75,
         height=0.36 * len(names),
@@ -114,11 +119,11 @@ def main_forest(topics: Iterable[Topic]) -> Figure | None:
         below=0.42,
         margin=0.8,
     )
-    for axes, (_, trials) in zip(every, parts, strict=True):
-        _draw(axes, trials, names, styled)
+    for axes, trials in zip(axes_of_panels, trials_of_panels, strict=True):
+        _draw(axes, trials, names, styles)
         axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.set_xlabel("lead of SDP in 1 − TV")
-        if axes is not every[0]:
+        if axes is not axes_of_panels[0]:
             axes.set_yticklabels([])
     title = "SDP compared with its rivals: effects by convention and noise level"
     caption = (
@@ -138,52 +143,69 @@ def forest(statement: Statement) -> Figure | None:
         return None
     if all(math.isnan(trial.deciding.range[1]) for trial in trials):
         return None
-    levels = [effect.sigma for effect in trials[0].effects]
-    by_level = 1 < len(levels) <= _LEVELS and all(levels) and len(set(levels)) == len(levels)
-    styled = _levels(trials[0].effects) if by_level else {}
-    several = len({version for version, _ in rows}) > 1
-    names = []
-    for version, trial in rows:
-        name = " / ".join(choice for choice in trial.convention if choice != "SGD 0.01") or "–"
-        names.append(textwrap.shorten(name, 52, placeholder=" …") + f" ({version})" * several)
+    has_levels = _has_distinct_levels(trials[0])
+    styles = _styles_of_levels(trials[0].effects) if has_levels else {}
+    names = _row_names(rows)
     left = min(0.065 * max(map(len, names)), 3.6) + 0.15
+    height = _ROW * len(rows) + 0.1
     drawing, (axes,) = panels(
-        [""], styled.values(), width=3.9, height=_ROW * len(rows) + 0.1, left=left, right=1.0, above=0.08
+        [""], styles.values(), width=3.9, height=height, left=left, right=1.0, above=0.08
     )
-    _draw(axes, trials, names, styled)
-    for place, trial in enumerate(trials):  # next to the row
-        axes.text(
-            1.02, place, f"{trial.verdict}", transform=axes.get_yaxis_transform(), fontsize=SMALL, va="center"
-        )
-    effects = [effect for trial in trials for effect in (trial.effects if by_level else (trial.deciding,))]
-    thresholds = {effect.shown(effect.threshold) for effect in effects}
+    _draw(axes, trials, names, styles)
+    right_margin = axes.get_yaxis_transform()
+    for row, trial in enumerate(trials):
+        axes.text(1.02, row, f"{trial.verdict}", transform=right_margin, fontsize=SMALL, va="center")
+    drawn = [effect for trial in trials for effect in (trial.effects if has_levels else [trial.deciding])]
+    thresholds = {effect.shown(effect.threshold) for effect in drawn}
     if len(thresholds) == 1:
         axes.axvline(thresholds.pop(), color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
-    needed = {effect.needed for effect in effects}
+    needed = {effect.needed for effect in drawn}
     suffix = f" (needed: {needed.pop()})" if len(needed) == 1 else ""
-    part = "" if by_level or len(trials[0].effects) == 1 else "least favourable part, e.g. "
-    label = textwrap.shorten(f"{part}{effects[0].name}", 62 - len(suffix), placeholder=" …")
+    prefix = "" if has_levels or len(trials[0].effects) == 1 else "least favourable part, e.g. "
+    label = textwrap.shorten(f"{prefix}{drawn[0].name}", 62 - len(suffix), placeholder=" …")
     axes.set_xlabel(clean(label + suffix))
     return Figure(f"forest-{statement.key}", f"Effects by convention: {statement.key}", "", drawing)
 
 
+def _has_distinct_levels(trial: Trial) -> bool:
+    """Whether the effects of a trial are few, and each of another noise level."""
+    levels = [effect.sigma for effect in trial.effects]
+    return 1 < len(levels) <= _LEVELS and all(levels) and len(set(levels)) == len(levels)
+
+
+def _row_names(rows: Sequence[tuple[str, Trial]]) -> list[str]:
+    """Names of conventions, with the version of DVIA if there are several."""
+    has_versions = len({version for version, _ in rows}) > 1
+    names = []
+    for version, trial in rows:
+        name = " / ".join(choice for choice in trial.convention if choice != "SGD 0.01") or "–"
+        name = textwrap.shorten(name, 52, placeholder=" …")
+        names.append(f"{name} ({version})" if has_versions else name)
+    return names
+
+
 def _drawn(statement: Statement) -> list[tuple[str, Trial]]:
-    return [row for row in statement.rows if not set(row[1].convention) & OTHER_TRAINING]
+    """Measured trials with the version of DVIA, except those of other training recipes."""
+    return [
+        (version, trial) for version, trial in statement.rows if OTHER_TRAINING.isdisjoint(trial.convention)
+    ]
 
 
-def _levels(effects: Iterable[Effect]) -> dict[str, Style]:
+def _styles_of_levels(effects: Iterable[Effect]) -> dict[str, Style]:
+    """Styles by noise level."""
     return {
         effect.sigma: Style(f"σ = {effect.sigma}", shade(colour, LIGHT), "o")
         for effect, colour in zip(effects, ORDERED, strict=False)
     }
 
 
-def _draw(axes: Axes, trials: Sequence[Trial], names: Sequence[str], styled: Mapping[str, Style]) -> None:
-    for place, trial in enumerate(trials):
-        effects = trial.effects if styled else (trial.deciding,)
-        for k, effect in enumerate(effects):
-            height = place + 0.7 * ((k + 0.5) / len(effects) - 0.5)
-            colour = styled[effect.sigma].colour if styled else INK
+def _draw(axes: Axes, trials: Sequence[Trial], names: Sequence[str], styles: Mapping[str, Style]) -> None:
+    """Draw a row of intervals for each trial: of every noise level in `styles`, or of the deciding effect."""
+    for row, trial in enumerate(trials):
+        effects = trial.effects if styles else (trial.deciding,)
+        for index, effect in enumerate(effects):
+            height = row + 0.7 * ((index + 0.5) / len(effects) - 0.5)
+            colour = styles[effect.sigma].colour if styles else INK
             mean, low, high = effect.range
             axes.plot([mean], [height], color=colour, marker="o", markersize=3, linestyle="none")
             if math.isfinite(low):
@@ -202,52 +224,59 @@ _WIDE = "not compared: the spreads over images are larger than the means"
 class Counterpart:
     """A table or figure of the paper, and its counterpart.
 
-    `label` is ``Table 9``, and `title` its content. `design` is the fidelity of the counterpart, `found` the
-    number of cells that agree, and `address` is relative to the report's folder. They are empty if there is
-    none.
+    `label` is ``Table 9``, and `title` its content. `design` is the fidelity of the counterpart, `agreement`
+    the number of cells that differ in words, and `address` is relative to the report's folder. They are empty
+    if there is no counterpart.
     """
 
     label: str
     title: str
     design: str = ""
-    found: str = ""
+    agreement: str = ""
     address: str = ""
 
 
 def counterparts(evidence: Evidence) -> list[Counterpart]:
-    every = (*_simulated(evidence), *_images(evidence), *_shown(evidence))
-    return sorted(every, key=lambda one: (one.label.startswith("Figure"), int(one.label.split()[1])))
+    """Return the counterparts of all tables of the paper, then of all its figures, by number."""
+    unsorted = [*_simulated(evidence), *_images(evidence), *_shown(evidence)]
+
+    def order(counterpart: Counterpart) -> tuple[bool, int]:
+        kind, number = counterpart.label.split()[:2]
+        return kind.startswith("Figure"), int(number)
+
+    return sorted(unsorted, key=order)
 
 
 def _simulated(evidence: Evidence) -> Iterator[Counterpart]:
-    for _, own in simulation_tables().groupby("table"):
-        first = own.iloc[0]
+    for _, rows in simulation_tables().groupby("table"):
+        first = rows.iloc[0]
         kind = NetKind(str(first["activation"]), int(first["depth"]))
         title = f"{METRICS[first['metric']]}, {kind.label}"
-        if own["method"].str.startswith("monte_carlo").all():
+        if rows["method"].str.startswith("monte_carlo").all():
             title += ", Monte Carlo estimates"
-        methods = frozenset(own["method"])
-        yield _beside(evidence, str(first["label"]), title, str(first["metric"]), kind, methods)
+        methods = frozenset(rows["method"])
+        yield _counterpart(evidence, str(first["label"]), title, str(first["metric"]), kind, methods)
 
 
-def _beside(
+def _counterpart(
     evidence: Evidence, label: str, title: str, metric: str, kind: NetKind, methods: frozenset[str]
 ) -> Counterpart:
-    found = [
-        table
-        for table in evidence.results.tables
-        if table.metric.published == metric and table.kind == kind and methods & set(table.rules)
-    ]
-    if not found:
+    compared = []
+    for table in evidence.results.tables:
+        if table.metric.published == metric and table.kind == kind and methods & set(table.rules):
+            cells = [cell for cell in differences([table]) if cell.cell.rule in methods]
+            compared.append((table, cells))
+    if not compared:
         return Counterpart(label, title)
-    compared = [(table, [d for d in differences([table]) if d.cell.rule in methods]) for table in found]
-    # An experiment may have its own design for what another one has at the paper's; the largest counts.
+    # Several experiments may have such a table, with designs of their own; the largest counts.
     table, cells = max(compared, key=lambda pair: (pair[0].units, bool(pair[1])))
-    differ = sum(cell.differs for cell in cells)
-    said = f"{differ} of {len(cells)} cells differ" if cells else ""
+    agreement = ""
+    if cells:
+        agreement = f"{sum(cell.differs for cell in cells)} of {len(cells)} cells differ"
     misprint = _data("counterparts.toml")["misprints"].get(label, "")
-    title += f" ({misprint})" if misprint else ""
-    return Counterpart(label, title, table.design, said, f"#{table.experiment}")
+    if misprint:
+        title += f" ({misprint})"
+    return Counterpart(label, title, table.design, agreement, f"#{table.experiment}")
 
 
 def _images(evidence: Evidence) -> Iterator[Counterpart]:
@@ -257,11 +286,11 @@ def _images(evidence: Evidence) -> Iterator[Counterpart]:
     methods = frozenset(experiment("tv_class_resnet18")["method"])
     titles = {"Table 3": "TV of classes, ResNet-18", "Table 37": "the same with standard deviations"}
     for label, title in titles.items():
-        beside = _beside(evidence, label, title, "tv_class", resnet, methods)
-        if beside.address:
-            few = ", a demonstration" if images[nearest] < IMAGES else ""
-            beside = replace(beside, design=beside.design + few, found=_WIDE)
-        yield beside
+        counterpart = _counterpart(evidence, label, title, "tv_class", resnet, methods)
+        if counterpart.address:
+            suffix = ", a demonstration" if images[nearest] < IMAGES else ""
+            counterpart = replace(counterpart, design=counterpart.design + suffix, agreement=_WIDE)
+        yield counterpart
 
 
 def _shown(evidence: Evidence) -> Iterator[Counterpart]:
@@ -287,12 +316,13 @@ def _repeated(evidence: Evidence, experiment: Experiment) -> str:
 
 def _trained(evidence: Evidence, experiment: Experiment) -> str:
     """Data sets, scales and runs of trained classifiers in words; empty without any."""
-    own = evidence.of(experiment.name)
-    if own.empty:
+    rows = evidence.of(experiment.name)
+    if rows.empty:
         return ""
-    sets = ", ".join(SETS[name] for name in SETS if (own["dataset"] == name).any())
-    scales = labels.plural(own["sigma"].dropna().nunique(), "scale")
-    return f"{sets}, {scales}, {labels.plural(int(own['seed'].nunique()), 'run')}"
+    sets = ", ".join(label for name, label in SETS.items() if (rows["dataset"] == name).any())
+    scales = labels.plural(rows["sigma"].dropna().nunique(), "scale")
+    runs = labels.plural(int(rows["seed"].nunique()), "run")
+    return f"{sets}, {scales}, {runs}"
 
 
 TABLE = "paper.csv"
@@ -311,75 +341,93 @@ class Rulings:
 
     @classmethod
     def of(cls, results: Results) -> Rulings:
+        """Judge all statements."""
         return cls(results, judged(topics(), results))
+
+    @property
+    def statements(self) -> list[Statement]:
+        return [statement for topic in self.topics for statement in topic.statements]
 
     @property
     def tally(self) -> dict[Outcome, int]:
         """Number of statements by outcome; statements about DVIA use DVIA as published."""
-        counts = Counter(one.answer.verdicts.outcome for topic in self.topics for one in topic.statements)
+        counts = Counter(statement.answer.verdicts.outcome for statement in self.statements)
         return {outcome: counts[outcome] for outcome in Outcome if counts[outcome]}
 
     @property
     def summary(self) -> str:
+        """The tally as a sentence."""
         (first, number), *others = self.tally.items()
         verb = "is" if number == 1 else "are"
-        counts = [f"{number} {verb} {first}", *(f"{count} {outcome}" for outcome, count in others)]
+        counts = [f"{number} {verb} {first}"]
+        counts += [f"{count} {outcome}" for outcome, count in others]
         return f"Of {labels.plural(sum(self.tally.values()), 'statement')}, {labels.listed(counts)}."
 
     @property
     def about_dvia(self) -> dict[str, Counter[Outcome]]:
         """Number of statements by outcome for both versions of DVIA; empty if none was judged for both."""
-        both = [(s.answer, s.regular) for topic in self.topics for s in topic.statements if s.regular]
-        names = ("DVIA as published", "DVIA with its covariance at the regular pass")
-        counts = (Counter(one.verdicts.outcome for one in own) for own in zip(*both, strict=True))
-        return dict(zip(names, counts, strict=True)) if both else {}
+        published, regular = Counter[Outcome](), Counter[Outcome]()
+        for statement in self.statements:
+            if statement.regular:
+                published[statement.answer.verdicts.outcome] += 1
+                regular[statement.regular.verdicts.outcome] += 1
+        if not published:
+            return {}
+        return {"DVIA as published": published, "DVIA with its covariance at the regular pass": regular}
 
     @property
     def outcomes_of_dvia(self) -> list[Outcome]:
-        return [outcome for outcome in Outcome if any(own[outcome] for own in self.about_dvia.values())]
+        counts = self.about_dvia.values()
+        return [outcome for outcome in Outcome if any(count[outcome] for count in counts)]
 
     def statement(self, key: str) -> Statement:
-        return next(one for topic in self.topics for one in topic.statements if one.key == key)
+        """Return the statement with this key."""
+        return next(statement for statement in self.statements if statement.key == key)
 
     @property
     def main_effects(self) -> dict[str, dict[str, Effect]]:
         """Mean lead of SDP over noise levels, by partition and rival; empty if one was not measured."""
         covariance, dvia = self.statement("tv-covariance"), self.statement("tv-dvia-better")
-        compared = (
-            ("marginal moment matching", covariance.answer),
-            ("the variant of DVIA (close to Table 28)", dvia.regular),
-            ("DVIA as published", dvia.answer),
-        )
+        answers = {
+            "marginal moment matching": covariance.answer,
+            "the variant of DVIA (close to Table 28)": dvia.regular,
+            "DVIA as published": dvia.answer,
+        }
         partitions = {
             MAIN_CONVENTION: "ten bins for each output, between the joint extremes of oracle and prediction",
             HEADLINE_CONVENTION: "equal-mass cells, which are the same for all rules (headline)",
         }
-        leads = {
-            partition: {
-                rival: mean
-                for rival, answer in compared
-                for trial in (answer.trials if answer else ())
-                if trial.convention == convention and trial.effects and (mean := trial.mean)
-            }
-            for convention, partition in partitions.items()
-        }
-        return leads if all(len(effects) == len(compared) for effects in leads.values()) else {}
+        leads: dict[str, dict[str, Effect]] = {}
+        for convention, partition in partitions.items():
+            leads[partition] = {}
+            for rival, answer in answers.items():
+                mean = _mean_effect(answer, convention) if answer else None
+                if mean is None:
+                    return {}
+                leads[partition][rival] = mean
+        return leads
 
     @property
     def main_verdict(self) -> str:
         """Whether SDP is more accurate than its rivals: ``Yes``, ``In part`` or ``No``."""
-        ahead = [one.range[1] > 0 for effects in self.main_effects.values() for one in effects.values()]
-        return "Yes" if all(ahead) else "In part" if any(ahead) else "No"
+        is_ahead = []
+        for effects in self.main_effects.values():
+            for effect in effects.values():
+                _, low, _ = effect.range
+                is_ahead.append(low > 0)
+        if all(is_ahead):
+            return "Yes"
+        return "In part" if any(is_ahead) else "No"
 
     @property
     def main_findings(self) -> Iterator[str]:
         """Comparisons of SDP with each rival, as sentences."""
         leads = list(self.main_effects.values())
-        for rival in list(leads[0]) if leads else []:
-            ends = [effects[rival].range[1:] for effects in leads]
-            if all(low > 0 for low, _ in ends):
+        for rival in leads[0] if leads else ():
+            ranges = [effects[rival].range for effects in leads]
+            if all(low > 0 for _, low, _ in ranges):
                 yield f"In both partitions, SDP is more accurate than {rival}."
-            elif all(high < 0 for _, high in ends):
+            elif all(high < 0 for _, _, high in ranges):
                 yield f"In both partitions, SDP is less accurate than {rival}."
             else:
                 yield f"Whether SDP is more accurate than {rival} depends on the partition."
@@ -391,16 +439,24 @@ class Rulings:
             return ""
         sentences = []
         for partition, effects in self.main_effects.items():
-            leads = [effect.said(f"{{size}} {{side}} that of {rival}") for rival, effect in effects.items()]
+            leads = [
+                effect.in_words(f"{{size}} {{side}} that of {rival}") for rival, effect in effects.items()
+            ]
             sentences.append(f"With {partition}, 1 − TV of SDP is {labels.listed(leads)}.")
         means = f"These are means over {len(TV_SIGMAS)} noise levels, with 95 % intervals."
         return f"{self.main_verdict}. {' '.join(sentences)} {means}"
 
 
-def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, str]]:
+def _mean_effect(answer: Answer, convention: Convention) -> Effect | None:
+    """Mean effect over noise levels under a convention; None if it was not measured."""
+    trial = next((trial for trial in answer.trials if trial.convention == convention), None)
+    return trial.mean if trial and trial.effects else None
+
+
+def shown(rulings: Rulings, files: Mapping[str, str]) -> tuple[RenderedSection, dict[str, str]]:
     """Verdicts as a part of the report, and its tables as files.
 
-    `places` are files of the report by anchor; links to other places are removed.
+    `files` are files of the report by anchor; links to other anchors are removed.
     """
     results, evidence = rulings.results, Evidence(rulings.results)
     topics = rulings.topics
@@ -408,7 +464,7 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
     dvia_table = table_28(results.frame)
     variables = {
         "topics": topics,
-        "forests": {one.key: forest(one) for topic in topics for one in topic.statements},
+        "forests": {statement.key: forest(statement) for statement in rulings.statements},
         "main": main_forest(topics),
         "rulings": rulings,
         "nearness": nearest,
@@ -419,41 +475,47 @@ def shown(rulings: Rulings, places: Mapping[str, str]) -> tuple[Part, dict[str, 
         "shown_conventions": _CONVENTIONS,
         "shown_unreached": _UNREACHED,
         "counterparts": counterparts(evidence),
-        "linked": {f"#{anchor}" for anchor in places},
+        "linked": {f"#{anchor}" for anchor in files},
         "finished": results.meta.get("finished") or "",
         "table": TABLE,
     }
     html = rendered(_TEMPLATE, results.traits, variables)
-    navigation = [(f"topic-{one.key}", one.title) for one in topics]
-    navigation += [("dvia", "The paper’s DVIA")] if dvia_table else []
-    navigation += [("conventions", "Conventions")] if nearest else []
+    navigation = [(f"topic-{topic.key}", topic.title) for topic in topics]
+    if dvia_table:
+        navigation.append(("dvia", "The paper’s DVIA"))
+    if nearest:
+        navigation.append(("conventions", "Conventions"))
     navigation.append(("counterparts", "Tables and figures"))
-    part = Part(PAPER, _ORDER, tuple(navigation), html)
-    return part, {TABLE: _csv(topics, places)}
+    part = RenderedSection(PAPER, _ORDER, tuple(navigation), html)
+    return part, {TABLE: _csv(topics, files)}
 
 
 def _rows(topics: Iterable[Topic]) -> Iterator[dict[str, str]]:
     for topic in topics:
-        for one in topic.statements:
-            first, last = one.lines
+        for statement in topic.statements:
+            first, last = statement.lines
             row = {
                 "topic": topic.title,
                 "lines": f"{first}" if first == last else f"{first}-{last}",
-                "quote": one.quote,
-                "reading": one.reading,
+                "quote": statement.quote,
+                "reading": statement.reading,
             }
-            for suffix, answer in (("", one.answer), ("_regular_dvia", one.regular)):
-                row |= {
-                    f"outcome{suffix}": answer.verdicts.outcome if answer else "",
-                    f"ruling{suffix}": answer.verdicts.words if answer else "",
-                    f"found{suffix}": answer.found if answer else "",
-                    f"why_undecided{suffix}": answer.why if answer else "",
-                }
-            yield row | {"fidelity": one.answer.fidelity, "address": one.answer.address}
+            row |= _answer_columns(statement.answer, "")
+            row |= _answer_columns(statement.regular, "_regular_dvia")
+            yield row | {"fidelity": statement.answer.fidelity, "address": statement.answer.address}
 
 
-def _csv(topics: Sequence[Topic], places: Mapping[str, str]) -> str:
+def _answer_columns(answer: Answer | None, suffix: str) -> dict[str, str]:
+    return {
+        f"outcome{suffix}": answer.verdicts.outcome if answer else "",
+        f"ruling{suffix}": answer.verdicts.words if answer else "",
+        f"found{suffix}": answer.finding if answer else "",
+        f"why_undecided{suffix}": answer.why if answer else "",
+    }
+
+
+def _csv(topics: Sequence[Topic], files: Mapping[str, str]) -> str:
     frame = pd.DataFrame(_rows(topics))
     anchors = frame["address"].str.removeprefix("#")
-    frame["address"] = [address(anchor, places) if anchor in places else "" for anchor in anchors]
+    frame["address"] = [address(anchor, files) if anchor in files else "" for anchor in anchors]
     return frame.to_csv(index=False, lineterminator="\n")

@@ -136,8 +136,8 @@ def _tenfold(evidence: Evidence) -> Answer | None:
         return None
     return Answer.certain(
         holds=bool(moved.max() <= TV_MARGIN),
-        found=f"with 10⁷ samples in place of 10⁶ TV moves by {labels.number(float(moved.max()), 4)} at most, "
-        f"{labels.number(float(np.sqrt((moved**2).mean())), 4)} in the root mean square "
+        finding=f"with 10⁷ samples in place of 10⁶ TV moves by {labels.number(float(moved.max()), 4)} at "
+        f"most, {labels.number(float(np.sqrt((moved**2).mean())), 4)} in the root mean square "
         f"({len(moved)} cells); “very similar” is {TV_MARGIN:g} or less here",
         fidelity=f"{labels.plural(len(once.index.unique('net')), 'net')}, quantile bins",
         address="#oracle",

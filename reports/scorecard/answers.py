@@ -20,7 +20,7 @@ from ..statistics.bounds import inputs_to_show_large, inputs_to_show_small, lowe
 from ..statistics.ranking import Ranking, Replicates
 from ..style import labels
 from ..style.names import RuleTraits, noise_symbol, noise_words
-from .comparisons import one_number
+from .comparisons import one_row_per_measurement
 from .judging import CostTable, Verdict
 
 LINEAR = "sdp"
@@ -146,18 +146,23 @@ class Error:
         low, high = self.bounds
         ends = np.array([self.score, low + floor, high + floor * self.use.in_excess])
         if self.metric.better == "one":
-            noun = _NOUNS[self.metric.name]
-            way = "too large" if self.direction > 0 else "too small"
-            if not abs(self.direction) > self.score / 2:
-                way = "too large or too small"
-            if self.score < math.log(_PERCENT):
-                sign = -1 if way == "too small" else 1  # 1 / 1.2 is 17 % too small
-                return noun, labels.interval(*100 * sign * np.expm1(sign * ends)), f" % {way}"
-            return noun, labels.interval(*np.exp(ends)), f" times {way}"
+            return self._ratio_text(ends)
         if self.metric.name == "tv_class":
             return "class probabilities off by ", labels.interval(*100 * ends), " points"
         exact = f", exact rule {labels.number(floor)}" if floor > 0 else ""
         return "total variation ", labels.interval(*ends), exact
+
+    def _ratio_text(self, logarithms: NDArray[np.float64]) -> tuple[str, str, str]:
+        """The text of a ratio, from the absolute logarithm of the ratio and its bounds."""
+        noun = _NOUNS[self.metric.name]
+        direction = "too large" if self.direction > 0 else "too small"
+        if not abs(self.direction) > self.score / 2:
+            direction = "too large or too small"
+        if self.score >= math.log(_PERCENT):
+            return noun, labels.interval(*np.exp(logarithms)), f" times {direction}"
+        sign = -1 if direction == "too small" else 1  # 1 / 1.2 is 17 % too small
+        percent = 100 * sign * np.expm1(sign * logarithms)
+        return noun, labels.interval(*percent), f" % {direction}"
 
     @property
     def worst_text(self) -> str:
@@ -222,11 +227,13 @@ class Recommendation:
 
     @property
     def noise(self) -> str:
+        """Noise family, unless it is Gaussian, and level."""
         level = f"{noise_symbol(self.family)}\u00a0=\u00a0{self.sigma:g}"
         return ", ".join(filter(None, (noise_words(self.family), level)))
 
     @property
     def largest(self) -> float:
+        """The larger score of the recommended rule and of linearisation."""
         return max(self.error.score, self.linear.score if self.linear else 0.0)
 
     @property
@@ -236,6 +243,7 @@ class Recommendation:
 
     @property
     def accuracy(self) -> str:
+        """Whether the recommended rule is accurate enough for the use, in words."""
         return judgement([self.error], ACCURATE)
 
     @property
@@ -249,25 +257,28 @@ def recommendations(
 ) -> list[Recommendation]:
     """Recommend a rule for each use at each noise level of a net; the frame is that of one net."""
     seconds = {rule: cost.typical for table in costs for rule, cost in table.by_rule.items()}
-    answers = []
-    numbers = one_number(frame)
-    measured = set(numbers["metric"])
+    recommended = []
+    numbers = one_row_per_measurement(frame)
+    measured_metrics = set(numbers["metric"])
     for use in USES:
-        name = next((name for name in use.metrics if name in measured), None)
+        name = next((name for name in use.metrics if name in measured_metrics), None)
         if name is None:
             continue
-        rows, raw = numbers[numbers["metric"] == name], frame[frame["metric"] == name]
+        rows, components = numbers[numbers["metric"] == name], frame[frame["metric"] == name]
         for _, setting in rows.groupby(["noise", "sigma"], sort=True):
-            answer = _recommendation(use, setting, raw, traits, seconds)
-            if answer:
-                answers.append(answer)
-    return answers
+            recommendation = _recommendation(use, setting, components, traits, seconds)
+            if recommendation:
+                recommended.append(recommendation)
+    return recommended
 
 
 def _recommendation(
-    use: Use, setting: pd.DataFrame, raw: pd.DataFrame, traits: RuleTraits, seconds: dict[str, float]
+    use: Use, setting: pd.DataFrame, components: pd.DataFrame, traits: RuleTraits, seconds: dict[str, float]
 ) -> Recommendation | None:
-    """Recommend a rule from the numbers of a metric in one `setting`; `raw` has those of its components."""
+    """Recommend a rule from the numbers of a metric in one `setting`; None if no rule can be ranked.
+
+    `components` has the measurements of all components of the metric.
+    """
     family, sigma = str(setting["noise"].iloc[0]), float(setting["sigma"].iloc[0])
     metric = recorded_metric(str(setting["metric"].iloc[0]))
     replicates = Replicates.of(metric, setting, traits)
@@ -275,67 +286,88 @@ def _recommendation(
     ranking = replicates.contest(ranked)
     if ranking is None:
         return None
-    here = (raw["noise"] == family) & (raw["sigma"] == sigma)
-    components = raw[here].groupby("rule", observed=True)["value"]
-
-    def error(rule: str) -> Error:
-        ratios = components.get_group(rule)
-        direction = float(np.log(ratios).mean()) if metric.better == "one" else math.nan
-        rows = setting[setting["rule"] == rule]
-        values, exact = rows["value"].to_numpy(), rows["floor"].to_numpy()
-        floors = metric.score(exact, exact)
-        half_width = replicates.half_width_here(rule)
-        return Error(
-            use,
-            metric,
-            scores=metric.score(values, exact),
-            floors=np.where(np.isfinite(floors), floors, 0.0),
-            inputs=rows["input"].tolist(),
-            half_width=0.0 if math.isnan(half_width) else half_width,
-            direction=direction,
-        )
-
-    # A weak test ties rules of very different accuracy, so the pick must be nearly as accurate as the best,
-    # and accurate enough if any is.
-    most = replicates.mean(ranking.leader) + use.small
-    near = [rule for rule in ranking.best if replicates.mean(rule) <= most]
-    accurate = [rule for rule in near if error(rule).is_small]
-    accurate = accurate or [rule for rule in near if error(rule).is_small_here]
-    leader, *tied = accurate or near
-    rule = Ranking(leader, tuple(tied)).cheapest(seconds)
+    components = components[(components["noise"] == family) & (components["sigma"] == sigma)]
+    errors = _errors_of_rules(use, metric, replicates, setting, components)
+    recommended = _recommended_rule(use, ranking, errors, seconds)
     cheaper = ranking.cheapest(seconds)
-    if cheaper in (rule, LINEAR) or error(cheaper).is_small_so_far is False:
+    if cheaper in (recommended, LINEAR) or errors[cheaper].is_small_so_far is False:
         cheaper = ""
     return Recommendation(
         use=use,
         family=family,
         sigma=sigma,
         ranking=ranking,
-        rule=rule,
+        rule=recommended,
         cheaper=cheaper,
-        error=error(rule),
-        linear=error(LINEAR) if LINEAR in ranked else None,
-        gaussian=error(ORACLE_MOMENTS.name) if ORACLE_MOMENTS.name in replicates.rules else None,
+        error=errors[recommended],
+        linear=errors.get(LINEAR) if LINEAR in ranked else None,
+        gaussian=errors.get(ORACLE_MOMENTS.name),
         inputs=replicates.input_count,
     )
 
 
+def _errors_of_rules(
+    use: Use, metric: Metric, replicates: Replicates, setting: pd.DataFrame, components: pd.DataFrame
+) -> dict[str, Error]:
+    """Errors of the compared rules in one setting, references included."""
+    ratios = components.groupby("rule", observed=True)["value"]
+    errors = {}
+    for rule in replicates.rules:
+        rows = setting[setting["rule"] == rule]
+        values, exact = rows["value"].to_numpy(), rows["floor"].to_numpy()
+        floors = metric.score(exact, exact)
+        half_width = replicates.half_width_here(rule)
+        errors[rule] = Error(
+            use,
+            metric,
+            scores=metric.score(values, exact),
+            floors=np.where(np.isfinite(floors), floors, 0.0),
+            inputs=rows["input"].tolist(),
+            half_width=0.0 if math.isnan(half_width) else half_width,
+            direction=float(np.log(ratios.get_group(rule)).mean()) if metric.better == "one" else math.nan,
+        )
+    return errors
+
+
+def _recommended_rule(
+    use: Use, ranking: Ranking, errors: Mapping[str, Error], seconds: Mapping[str, float]
+) -> str:
+    """The cheapest of the best rules that is nearly as accurate as the leader.
+
+    The condition is necessary because a weak test ties rules of very different accuracy. If the error of any
+    of these rules is known to be small, or is small for these inputs, it is chosen among those.
+    """
+    largest_score = errors[ranking.leader].score + use.small
+    candidates = [rule for rule in ranking.best if errors[rule].score <= largest_score]
+    accurate = [rule for rule in candidates if errors[rule].is_small]
+    accurate = accurate or [rule for rule in candidates if errors[rule].is_small_here]
+    leader, *tied = accurate or candidates
+    return Ranking(leader, tuple(tied)).cheapest(seconds)
+
+
 def verdict(
-    answers: Sequence[Recommendation],
+    recommended: Sequence[Recommendation],
     costs: Sequence[CostTable],
     net: str,
     traits: RuleTraits,
     advice: Sequence[Mapping[str, Any]] = (),
 ) -> Verdict:
-    """Recommend rules for a net, in words, from at least one answer; `advice` is compared with them."""
+    """Recommend rules for a net, in words.
 
-    def alike(answer: Recommendation) -> tuple[object, ...]:
-        return answer.use.name, answer.family, answer.rule, *(error.outcome for error in answer.errors)
+    There is at least one recommendation. `advice` has rows of :func:`sdp_bench.advise`, which are compared
+    with the measured errors.
+    """
 
-    lines = [_line(list(run), costs, traits) for _, run in itertools.groupby(answers, key=alike)]
-    uses = {answer.use for answer in answers}
+    def conclusions(recommendation: Recommendation) -> tuple[object, ...]:
+        outcomes_of_errors = [error.outcome for error in recommendation.errors]
+        return recommendation.use.name, recommendation.family, recommendation.rule, *outcomes_of_errors
+
+    lines = []
+    for _, noise_levels in itertools.groupby(recommended, key=conclusions):
+        lines.append(_line(list(noise_levels), costs, traits))
+    uses = {recommendation.use for recommendation in recommended}
     limits = ", ".join(f"{use.limit} ({use.name})" for use in USES if use in uses)
-    inputs = labels.plural(answers[0].inputs, "input")
+    inputs = labels.plural(recommended[0].inputs, "input")
     assumed = [use.assumption for use in USES if use in uses and use.assumption]
     lines.append(
         f"how: means over {inputs}; in parentheses, the lower and the upper 95 % bound of the mean for other "
@@ -344,42 +376,49 @@ def verdict(
     if assumed:
         lines.append(f"assumption: the error of an input is at most {labels.listed(assumed)}")
     if advice:
-        lines.append(f"advice without an oracle (`sdp-bench advise`): {_checked(advice, answers)}")
-    conclusion = _conclusion(answers, costs, traits)
+        lines.append(f"advice without an oracle (`sdp-bench advise`): {_checked(advice, recommended)}")
+    conclusion = _conclusion(recommended, costs, traits)
     return Verdict(f"which rule for {net}", tuple(lines), f"for {net}, {conclusion}")
 
 
 def _checked(advice: Sequence[Mapping[str, Any]], recommendations: Sequence[Recommendation]) -> str:
     """Count where the advice on linearisation was right, by the measured errors."""
-    given = {(use, sigma): outcome for use, sigma, *_, outcome in outcomes(advice).itertuples(index=False)}
-    counts = dict.fromkeys(("right", "wrong", "undecided"), 0)
-    for answer in recommendations:
-        outcome = given.get((answer.use.name, answer.sigma), "")
-        small = answer.linear.is_small_so_far if answer.linear else None
-        if outcome and small is not None:
-            right = "right" if (outcome == "accurate") == small else "wrong"
-            counts["undecided" if outcome == "undecided" else right] += 1
+    advised = {}
+    for row in outcomes(advice).to_dict("records"):
+        advised[row["use"], row["sigma"]] = row["outcome"]
+    counts = {"right": 0, "wrong": 0, "undecided": 0}
+    for recommendation in recommendations:
+        outcome = advised.get((recommendation.use.name, recommendation.sigma))
+        is_small = recommendation.linear.is_small_so_far if recommendation.linear else None
+        if outcome is None or is_small is None:
+            continue
+        if outcome == "undecided":
+            counts["undecided"] += 1
+        elif (outcome == "accurate") == is_small:
+            counts["right"] += 1
+        else:
+            counts["wrong"] += 1
     if not any(counts.values()):
         return "compared in no case, as the measurement decides none"
     parts = ", ".join(f"{name} in {number}" for name, number in counts.items())
     return f"{parts} of {sum(counts.values())} pairs of use and noise level at which the measurement decides"
 
 
-def _line(run: Sequence[Recommendation], costs: Sequence[CostTable], traits: RuleTraits) -> str:
-    """The answer for one use at noise levels with the same answer."""
-    first, last = run[0], run[-1]
-    action, poor = traits.action(first.rule), first.error.is_small_so_far is False
-    if poor:
-        action = f"{_samples_of(run)}; best rule: {traits.recommended(first.rule)}"
-    noise = first.noise + (f" to {last.sigma:g}" if len(run) > 1 else "")
-    errors = [answer.error for answer in run]
-    linear = [answer.linear for answer in run if answer.linear]
-    text = f"{first.use.name}, {noise}: {action}{_cost(first.rule, costs)}: {_errors(errors)}"
+def _line(recommended: Sequence[Recommendation], costs: Sequence[CostTable], traits: RuleTraits) -> str:
+    """The recommendation for one use at noise levels with the same conclusions."""
+    first, last = recommended[0], recommended[-1]
+    errors = [recommendation.error for recommendation in recommended]
+    linear = [recommendation.linear for recommendation in recommended if recommendation.linear]
+    action = traits.action(first.rule)
+    if first.error.is_small_so_far is False:
+        action = f"{_advice_to_sample(recommended)}; best rule: {traits.recommended(first.rule)}"
+    noise = first.noise + (f" to {last.sigma:g}" if len(recommended) > 1 else "")
+    text = f"{first.use.name}, {noise}: {action}{_cost(first.rule, costs)}: {_errors_text(errors)}"
     if first.rule == LINEAR:
         trust = judgement(linear, TRUSTED)
         return f"{text}; linearisation is statistically tied with the best rule, {trust}"
     text += f", {judgement(errors, ACCURATE)}"
-    for rule in dict.fromkeys(answer.cheaper for answer in run if answer.cheaper):
+    for rule in dict.fromkeys(rec.cheaper for rec in recommended if rec.cheaper):
         text += (
             f"; {traits.recommended(rule)}{_cost(rule, costs)}: cheaper and statistically tied, but "
             "with a larger mean error; measure more inputs to decide"
@@ -387,27 +426,30 @@ def _line(run: Sequence[Recommendation], costs: Sequence[CostTable], traits: Rul
     if linear:
         text += (
             f"; linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): "
-            f"{_errors(linear)}, {judgement(linear, TRUSTED)}"
+            f"{_errors_text(linear)}, {judgement(linear, TRUSTED)}"
         )
     return text
 
 
-def _samples_of(poor: Sequence[Recommendation]) -> str:
+def _advice_to_sample(inaccurate: Sequence[Recommendation]) -> str:
     """What to do where no rule is accurate enough: more samples do not help where no Gaussian is."""
-    if all(answer.gaussian and answer.gaussian.is_small_so_far is False for answer in poor):
+    if all(rec.gaussian and rec.gaussian.is_small_so_far is False for rec in inaccurate):
         return "no Gaussian is accurate enough, draw samples and use them without fitting one"
     return "no compared rule is accurate enough, draw more samples"
 
 
-def _errors(errors: Sequence[Error]) -> str:
+def _errors_text(errors: Sequence[Error]) -> str:
     """The mean errors at the first and the last noise level, and the largest error of an input at any."""
-    texts = list(dict.fromkeys(error.text for error in (errors[0], errors[-1])))
-    if len(texts) == 2 and (texts[0][0], texts[0][2]) == (texts[1][0], texts[1][2]):
-        (before, low, after), (_, high, _) = texts
-        texts = [(before, f"from {low} to {high}", after)]
+    noun, first_error, unit = errors[0].text
+    last_noun, last_error, last_unit = errors[-1].text
+    text = f"{noun}{first_error}{unit}"
+    if errors[0].text != errors[-1].text:
+        if (noun, unit) == (last_noun, last_unit):
+            text = f"{noun}from {first_error} to {last_error}{unit}"
+        else:
+            text += f", then {last_noun}{last_error}{last_unit}"
     worst = max(errors, key=lambda error: error.worst).worst_text
-    worst = f", at worst {worst}" if worst else ""
-    return ", then ".join("".join(text) for text in texts) + worst
+    return f"{text}, at worst {worst}" if worst else text
 
 
 def _cost(rule: str, costs: Sequence[CostTable]) -> str:
@@ -419,37 +461,40 @@ def _conclusion(
     recommendations: Sequence[Recommendation], costs: Sequence[CostTable], traits: RuleTraits
 ) -> str:
     """Whether to rely on linearisation, and the rules to use otherwise, each with its uses."""
-    clauses = []
-    linear: dict[object, list[Recommendation]] = {}
+    by_trust: dict[object, list[Recommendation]] = {}
     alternatives: dict[tuple[str, object], list[Recommendation]] = {}
-    poor = []
-    for answer in recommendations:
-        if answer.linear:
-            linear.setdefault(answer.linear.outcome, []).append(answer)
-        if answer.error.is_small_so_far is False:
-            poor.append(answer)
-        elif answer.rule != LINEAR and not (answer.linear and answer.linear.is_small):
-            alternatives.setdefault((answer.rule, answer.error.outcome), []).append(answer)
-    for answers in linear.values():
-        trust = judgement([answer.linear for answer in answers if answer.linear], TRUSTED)
-        clauses.append(f"for {_settings(answers, recommendations)}, {trust}")
-    for (rule, _), answers in alternatives.items():
-        settings = _settings(answers, recommendations)
-        accuracy = judgement([answer.error for answer in answers], ACCURATE)
+    inaccurate = []
+    for recommendation in recommendations:
+        error, linear = recommendation.error, recommendation.linear
+        if linear:
+            by_trust.setdefault(linear.outcome, []).append(recommendation)
+        if error.is_small_so_far is False:
+            inaccurate.append(recommendation)
+        elif recommendation.rule != LINEAR and not (linear and linear.is_small):
+            alternatives.setdefault((recommendation.rule, error.outcome), []).append(recommendation)
+    clauses = []
+    for some in by_trust.values():
+        trust = judgement([rec.linear for rec in some if rec.linear], TRUSTED)
+        clauses.append(f"for {_settings(some, recommendations)}, {trust}")
+    for (rule, _), some in alternatives.items():
+        settings = _settings(some, recommendations)
+        accuracy = judgement([recommendation.error for recommendation in some], ACCURATE)
         clauses.append(f"{traits.action(rule)} for {settings}{_cost(rule, costs)}, {accuracy}")
-    if poor:
-        best = labels.listed(list(dict.fromkeys(traits.label(answer.rule) for answer in poor)))
-        settings = _settings(poor, recommendations)
-        clauses.append(f"for {settings}, {_samples_of(poor)} (best rule: {best})")
-    subject = f"linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): " if linear else ""
+    if inaccurate:
+        best_rules = list(dict.fromkeys(traits.label(recommendation.rule) for recommendation in inaccurate))
+        settings = _settings(inaccurate, recommendations)
+        clauses.append(
+            f"for {settings}, {_advice_to_sample(inaccurate)} (best rule: {labels.listed(best_rules)})"
+        )
+    subject = f"linearisation ({traits.label(LINEAR)}{_cost(LINEAR, costs)}): " if by_trust else ""
     return subject + "; ".join(clauses)
 
 
-def _settings(answers: Sequence[Recommendation], every: Sequence[Recommendation]) -> str:
-    """Uses of some answers, with their noise levels unless these are all."""
+def _settings(some: Sequence[Recommendation], recommendations: Sequence[Recommendation]) -> str:
+    """Uses of some recommendations, with their noise levels unless these are all."""
     texts = []
-    for use in dict.fromkeys(answer.use for answer in answers):
-        levels = [answer.noise for answer in answers if answer.use is use]
-        count = sum(answer.use is use for answer in every)
-        texts.append(use.name if len(levels) == count else f"{use.name} at {', '.join(levels)}")
+    for use in dict.fromkeys(recommendation.use for recommendation in some):
+        levels = [recommendation.noise for recommendation in some if recommendation.use is use]
+        level_count = sum(recommendation.use is use for recommendation in recommendations)
+        texts.append(use.name if len(levels) == level_count else f"{use.name} at {', '.join(levels)}")
     return ", ".join(texts)

@@ -16,7 +16,7 @@ from ..results import Results
 from ..statistics.costs import ARCHITECTURE, Cost, Costs
 from ..style import labels
 from ..style.names import NetKind, RuleTraits
-from .comparisons import Comparison, Comparisons, Condition, comparisons
+from .comparisons import ComparedSetting, Comparisons, RuleComparison, comparisons
 
 _PLAIN = str.maketrans({"\u00a0": " ", "\u2212": "-", "\u2019": "'"})
 
@@ -58,7 +58,7 @@ class CostTable:
 def cost_tables(frame: pd.DataFrame, traits: RuleTraits) -> list[CostTable]:
     tables = []
     for _, kind in frame.groupby(ARCHITECTURE, sort=True):
-        first, costs = kind.iloc[0], Costs.measured(kind, traits).by_rule
+        first, costs = kind.iloc[0], Costs.from_measurements(kind, traits).by_rule
         if costs:
             tables.append(CostTable(NetKind(str(first["activation"]), int(first["depth"])).label, costs))
     return tables
@@ -244,7 +244,7 @@ def _where_worse(block: Comparisons, other: str) -> str:
     return f"in {len(worse)} of {labels.plural(len(block.measured), 'setting')}: {named}{more}"
 
 
-def _place(block: Comparisons, condition: Condition, found: Comparison) -> str:
+def _place(block: Comparisons, condition: ComparedSetting, found: RuleComparison) -> str:
     """A setting, both values there, and their difference with half of its 95 % interval."""
     text = f"{condition.label} ({_number(block, condition.value)} against {_number(block, found.value)}"
     if math.isfinite(found.gain):

@@ -117,8 +117,10 @@ class Scorecard:
     @property
     def exit_code(self) -> int:
         """Exit code of the command: 1 if a rule is wrong, 3 if something failed to run, 0 otherwise."""
-        failed = not self.is_whole or any(judged.unmeasured for judged in self.judged)
-        return 1 if self.is_wrong else 3 * failed
+        if self.is_wrong:
+            return 1
+        has_failed = not self.is_whole or any(judged.unmeasured for judged in self.judged)
+        return 3 if has_failed else 0
 
     def __repr__(self) -> str:
         return "\n".join(filter(None, (self.verdict, f"{len(self.results.frame)} measurements")))
@@ -138,16 +140,18 @@ class Scorecard:
         frame = self.frame[self.frame["component"].isna() | (self.frame["component"] == "")]
         for name, rows in frame.groupby("metric", observed=True):
             metric = recorded_metric(str(name))
-            shown = rows.assign(value=metric.shown(rows["value"].to_numpy()))
-            cells = shown.groupby(["rule", "sigma"], observed=True)["value"].agg(["mean", "sem"])
-            text = cells["mean"].map("{:.4g}".format) + cells["sem"].map(
-                lambda error: "" if math.isnan(error) else f" ± {error:.1g}"
-            )
+            rows = rows.assign(value=metric.shown(rows["value"].to_numpy()))
+            cells = rows.groupby(["rule", "sigma"], observed=True)["value"].agg(["mean", "sem"])
+            means = cells["mean"].map("{:.4g}".format)
+            errors = cells["sem"].map(lambda error: "" if math.isnan(error) else f" ± {error:.1g}")
             better = {"one": "1 is right", "lower": "lower is better", "higher": "higher is better"}
             direction = "higher is better" if metric.complement else better.get(metric.better, "")
             unit = next(filter(None, rows["unit_of_measure"].astype(str).unique()), "1")
-            words = [direction, "" if unit == "1" else f"unit: {unit}", "mean ± standard error over inputs"]
-            yield f"{metric.title} ({', '.join(filter(None, words))})", text.unstack()
+            notes = [direction] if direction else []
+            if unit != "1":
+                notes.append(f"unit: {unit}")
+            notes.append("mean ± standard error over inputs")
+            yield f"{metric.title} ({', '.join(notes)})", (means + errors).unstack()
 
 
 def scorecard_of(validation: Validation, database: Path) -> Scorecard:
@@ -199,6 +203,7 @@ def build(card: Scorecard, folder: Path) -> Path:
 
 
 def page(card: Scorecard) -> str:
+    """Return the HTML text of the scorecard."""
     results = card.results
     variables = vars(card) | {
         "ratios": RATIOS,
@@ -224,7 +229,9 @@ def page(card: Scorecard) -> str:
 
 def ordinal(number: int) -> str:
     """``1st``, ``2nd``, ``11th``."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
 
@@ -249,5 +256,8 @@ def _measured(frame: pd.DataFrame) -> str:
 
 
 def _few(frame: pd.DataFrame) -> bool:
+    """Whether a kind of net has both fewer than three nets and fewer than three inputs."""
+    if frame.empty:
+        return False
     kinds = frame.groupby(["activation", "depth", "network", "metric"])
-    return bool(len(frame)) and bool(((kinds["net"].nunique() < 3) & (kinds["input"].nunique() < 3)).any())
+    return bool(((kinds["net"].nunique() < 3) & (kinds["input"].nunique() < 3)).any())

@@ -73,6 +73,7 @@ class SamplingTime:
         return cls(float(overhead), float(per_sample)) if visible else None
 
     def seconds(self, samples: float) -> float:
+        """Time of a number of samples for one input, in seconds."""
         return self.overhead + self.per_sample * samples
 
     def samples(self, seconds: float) -> float:
@@ -95,7 +96,7 @@ class Costs:
     batch: int
 
     @classmethod
-    def measured(cls, frame: pd.DataFrame, traits: RuleTraits) -> Costs:
+    def from_measurements(cls, frame: pd.DataFrame, traits: RuleTraits) -> Costs:
         """Compute costs from measurements; references are skipped, because their time is that of the oracle.
 
         Time depends on the architecture and not on sigma, so that all measurements of an architecture are
@@ -128,14 +129,14 @@ class Costs:
         cost = self.by_rule.get(rule)
         return bool(cost and self.sampling and cost.seconds <= SAME * self.sampling.seconds(samples))
 
-    def no_dearer(self, one: str, other: str) -> bool:
-        """Whether `one` takes no longer than `other`; similar times count as equal."""
-        if one not in self.by_rule or other not in self.by_rule:
+    def no_dearer(self, rule: str, other: str) -> bool:
+        """Whether `rule` takes no longer than `other`; similar times count as equal."""
+        if rule not in self.by_rule or other not in self.by_rule:
             return False
-        count, other_count = plain_samples(one), plain_samples(other)
+        count, other_count = plain_samples(rule), plain_samples(other)
         if count is not None and other_count is not None:
             return count <= other_count
-        return self.by_rule[one].seconds <= SAME * self.by_rule[other].seconds
+        return self.by_rule[rule].seconds <= SAME * self.by_rule[other].seconds
 
 
 def _samples_at_equal_time(least: pd.DataFrame) -> pd.Series:

@@ -43,18 +43,23 @@ UNIT = ["net", "input"]
 """Columns over which means are taken and rules are paired."""
 
 
-class Comparison(ABC):
+class PairedComparison(ABC):
     """Mean scores of rules, lower is better, and tests of their paired differences."""
 
     @abstractmethod
-    def mean(self, rule: str) -> float: ...
+    def mean(self, rule: str) -> float:
+        """Return the mean score of a rule."""
 
     @abstractmethod
-    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]: ...
+    def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """Return the one-sided p-values of "`rule` is better than the other", shape (others,)."""
 
-    def beats(self, one: str, other: str, comparisons: int = 1) -> bool:
-        """Whether `one` is significantly better than `other`, corrected for the number of comparisons."""
-        return bool(self.p_better(one, [other])[0] <= LEVEL / comparisons)
+    def beats(self, rule: str, other: str, comparisons: int = 1) -> bool:
+        """Whether `rule` is significantly better than `other`.
+
+        The level of 5 % is divided by the number of comparisons (Bonferroni).
+        """
+        return bool(self.p_better(rule, [other])[0] <= LEVEL / comparisons)
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Ranking:
 
     @property
     def best(self) -> tuple[str, ...]:
+        """The leader and the rules tied with it."""
         return self.leader, *self.tied
 
     def cheapest(self, seconds: Mapping[str, float]) -> str:
@@ -75,7 +81,7 @@ class Ranking:
         return min(timed, key=seconds.__getitem__, default=self.leader)
 
 
-def rank(compared: Comparison, rules: Sequence[str]) -> Ranking:
+def rank(compared: PairedComparison, rules: Sequence[str]) -> Ranking:
     """Rank one rule or more by their means and find those that are statistically tied with the best.
 
     The leader is compared with each other rule by a one-sided test of their paired differences, corrected by
@@ -85,10 +91,12 @@ def rank(compared: Comparison, rules: Sequence[str]) -> Ranking:
     Gupta 1965, comparison with the best after Hsu 1984).
     """
     leader, *others = sorted(rules, key=compared.mean)
-    p = dict(zip(others, compared.p_better(leader, others).tolist(), strict=True)) if others else {}
+    if not others:
+        return Ranking(leader)
+    p_values = dict(zip(others, compared.p_better(leader, others).tolist(), strict=True))
     worse: set[str] = set()
-    for rule in sorted(others, key=p.__getitem__):
-        if p[rule] > LEVEL / 2 / (len(others) - len(worse)):
+    for rule in sorted(others, key=p_values.__getitem__):  # Holm: from the smallest p-value to the largest
+        if p_values[rule] > LEVEL / 2 / (len(others) - len(worse)):
             break
         worse.add(rule)
     return Ranking(
@@ -112,23 +120,27 @@ class Scores:
     inputs: NDArray[np.int64]
 
     @staticmethod
-    def measured(metric: Metric, measured: pd.DataFrame, rules: tuple[str, ...]) -> Scores:
-        """Return the scores of one metric, by the columns net, input, rule, value, floor and stderr."""
-        nets, inputs = pd.factorize(measured["net"])[0], pd.factorize(measured["input"])[0]
-        pairs, units = pd.factorize(nets * (inputs.max() + 1) + inputs)
-        codes, names = pd.factorize(measured["rule"])
-        cells = pairs, np.array([rules.index(rule) for rule in names])[codes]
-        value = measured["value"].to_numpy()
-        values = np.full((len(units), len(rules)), math.nan)
-        errors = values.copy()
-        values[cells] = metric.score(value, measured["floor"].to_numpy())
-        errors[cells] = metric.score_error(value, measured["stderr"].to_numpy())
-        first = np.unique(pairs, return_index=True)[1]
-        return Scores(rules, values, errors, nets[first], inputs[first])
+    def from_measurements(metric: Metric, measurements: pd.DataFrame, rules: tuple[str, ...]) -> Scores:
+        """Return the scores of one metric, by the columns net, input, rule, value, floor and stderr.
 
-    def paired(self, one: str, other: str) -> Scores:
+        `rules` are the columns of the result, and contain all measured rules.
+        """
+        nets, _ = pd.factorize(measurements["net"])
+        inputs, _ = pd.factorize(measurements["input"])
+        pairs, distinct_pairs = pd.factorize(nets * (inputs.max() + 1) + inputs)
+        codes, names = pd.factorize(measurements["rule"])
+        columns = np.array([rules.index(rule) for rule in names])[codes]
+        value = measurements["value"].to_numpy()
+        values = np.full((len(distinct_pairs), len(rules)), math.nan)
+        errors = values.copy()
+        values[pairs, columns] = metric.score(value, measurements["floor"].to_numpy())
+        errors[pairs, columns] = metric.score_error(value, measurements["stderr"].to_numpy())
+        _, first_rows = np.unique(pairs, return_index=True)
+        return Scores(rules, values, errors, nets[first_rows], inputs[first_rows])
+
+    def paired(self, rule: str, other: str) -> Scores:
         """Return the scores of two rules on the pairs of net and input for which both were measured."""
-        columns = sorted([self.rules.index(one), self.rules.index(other)])
+        columns = sorted([self.rules.index(rule), self.rules.index(other)])
         both = ~np.isnan(self.values[:, columns]).any(1)
         nets = pd.factorize(self.nets[both])[0].astype(np.int64)
         inputs = pd.factorize(self.inputs[both])[0].astype(np.int64)
@@ -137,9 +149,15 @@ class Scores:
 
     @functools.cached_property
     def means(self) -> dict[str, float]:
+        """Mean scores of the rules that were measured, over the pairs for which they were."""
         known = ~np.isnan(self.values)
-        sums, counts = np.where(known, self.values, 0.0).sum(0), known.sum(0)
-        return {rule: float(sums[i] / counts[i]) for i, rule in enumerate(self.rules) if counts[i]}
+        sums = np.where(known, self.values, 0.0).sum(0)
+        counts = known.sum(0)
+        return {
+            rule: float(sums[column] / counts[column])
+            for column, rule in enumerate(self.rules)
+            if counts[column]
+        }
 
 
 MIN_LEVELS = 3
@@ -147,7 +165,7 @@ MIN_LEVELS = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Replicates(Scores, Comparison):
+class Replicates(Scores, PairedComparison):
     """Scores, lower is better, of rules that were all measured on the same pairs of net and input.
 
     Nets and inputs are each treated as a random sample if there are at least :data:`MIN_LEVELS`. Fewer are
@@ -168,10 +186,10 @@ class Replicates(Scores, Comparison):
     sampling: frozenset[str]
 
     @classmethod
-    def of(cls, metric: Metric, measured: pd.DataFrame, traits: RuleTraits) -> Replicates:
+    def of(cls, metric: Metric, measurements: pd.DataFrame, traits: RuleTraits) -> Replicates:
         """Compare rules by the measurements of one metric; rules not measured on every pair are skipped."""
-        rules = tuple(traits.in_order(measured["rule"].unique()))
-        return cls.of_scores(metric, Scores.measured(metric, measured, rules), traits)
+        rules = tuple(traits.in_order(measurements["rule"].unique()))
+        return cls.of_scores(metric, Scores.from_measurements(metric, measurements, rules), traits)
 
     @classmethod
     def of_scores(cls, metric: Metric, scores: Scores, traits: RuleTraits) -> Replicates:
@@ -209,6 +227,7 @@ class Replicates(Scores, Comparison):
 
     @property
     def design(self) -> str:
+        """Numbers of nets and inputs in words."""
         nets = labels.plural(self.net_count, "net")
         if len(self.nets) == self.net_count * self.input_count:
             return f"{nets} × {labels.plural(self.input_count, 'input')}"
@@ -229,22 +248,22 @@ class Replicates(Scores, Comparison):
         errors = self.errors[:, self.rules.index(rule)]
         return float(stdtrit(math.inf, 1 - LEVEL / 2)) * float(np.sqrt((errors**2).sum())) / len(errors)
 
-    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
-        """One-sided p-values of "`one` is better than the other"; the null hypothesis is "as good or worse".
+    def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """One-sided p-values of "`rule` is better than the other"; null hypothesis "as good or worse".
 
         If all replicates show the same difference, the sign test replaces t. If nets and inputs are fixed,
         the errors of the measurements are used, and p is 1 if one of them is unknown.
         """
-        first, columns = self.rules.index(one), [self.rules.index(other) for other in others]
-        ahead = self.values[:, columns] - self.values[:, [first]]
-        means = ahead.mean(0)
+        column, other_columns = self.rules.index(rule), [self.rules.index(other) for other in others]
+        differences = self.values[:, other_columns] - self.values[:, [column]]  # positive: `rule` is better
+        means = differences.mean(0)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.fixed:
                 # Errors of measurements stem from many samples and count as known: a normal test, not t.
-                squares = self.errors[:, columns] ** 2 + self.errors[:, [first]] ** 2
-                error = np.sqrt(squares.sum(0)) / len(ahead)
+                squares = self.errors[:, other_columns] ** 2 + self.errors[:, [column]] ** 2
+                error = np.sqrt(squares.sum(0)) / len(differences)
                 return np.where(error > 0, ndtr(-means / error), 1.0)
-            error, freedom = self._error(ahead)
+            error, freedom = self._error(differences)
             # The sign test has one sign for each level of the factor with the fewest levels, all equal.
             signs = np.where(means > self._negligible, 0.5 ** (freedom + 1), 1.0)
             return np.where(error <= self._negligible, signs, stdtr(freedom, -means / error))
@@ -259,26 +278,34 @@ class Replicates(Scores, Comparison):
 
         If nets and inputs are fixed, sampling rules with an unknown spread over draws are skipped.
         """
-        uncertain = self.sampling if self.fixed else ()
-        known = [rule for rule in self.rules if rule in rules]
-        known = [rule for rule in known if rule not in uncertain or not math.isnan(self.half_width(rule))]
-        return rank(self, known) if known else None
+        comparable = [rule for rule in self.rules if rule in rules]
+        if self.fixed:
+            comparable = [
+                rule
+                for rule in comparable
+                if rule not in self.sampling or not math.isnan(self.half_width(rule))
+            ]
+        return rank(self, comparable) if comparable else None
 
     def _error(self, values: NDArray[np.float64]) -> tuple[Any, float]:
         """Standard errors of means over pairs, and degrees of freedom; infinite freedom if all is fixed."""
-        by_net = _group_means(values, self.nets)
+        net_means = _group_means(values, self.nets)
         if self.crossed:
-            means = [by_net, _group_means(values, self.inputs)]
+            factors = [net_means, _group_means(values, self.inputs)]
+        elif len(net_means) >= MIN_LEVELS:
+            factors = [net_means]
         else:
-            means = [by_net if len(by_net) >= MIN_LEVELS else values]
-        random = [each for each in means if len(each) >= MIN_LEVELS]
-        if not random:
+            factors = [values]
+        random_factors = [means for means in factors if len(means) >= MIN_LEVELS]
+        if not random_factors:
             return math.nan, math.inf
-        squares = [each.var(0, ddof=1) / len(each) for each in random]
-        return np.sqrt(sum(squares)), float(min(len(each) for each in random) - 1)
+        squares = [means.var(0, ddof=1) / len(means) for means in random_factors]
+        levels = [len(means) for means in random_factors]
+        return np.sqrt(sum(squares)), float(min(levels) - 1)
 
 
 def _group_means(values: NDArray[np.float64], groups: NDArray[np.int64]) -> Any:
+    """Means of the rows of each group; `groups` numbers the group of each row."""
     counts = np.bincount(groups)
     member = (groups == np.arange(len(counts))[:, np.newaxis]) / counts[:, np.newaxis]
     return member @ values
@@ -308,11 +335,16 @@ def best_of(values: Mapping[str, pd.Series]) -> set[str]:
     columns = {name: column for name, column in values.items() if len(column)}
     if not columns:
         return set()
-    known = pd.concat(columns, axis=1, join="inner").to_numpy(dtype=float)
-    nets, inputs = np.arange(len(known)), np.zeros(len(known), dtype=np.int64)
-    paired = Replicates(tuple(columns), known, np.full(known.shape, math.nan), nets, inputs, frozenset())
-    ranking = rank(paired, tuple(columns)) if len(known) else None
-    return set(ranking.best) if ranking and (ranking.worse or len(columns) == 1) else set()
+    scores = pd.concat(columns, axis=1, join="inner").to_numpy(dtype=float)
+    if not len(scores):
+        return set()
+    # Each row is a net of its own, all with the same input.
+    nets, inputs = np.arange(len(scores)), np.zeros(len(scores), dtype=np.int64)
+    unknown_errors = np.full(scores.shape, math.nan)
+    replicates = Replicates(tuple(columns), scores, unknown_errors, nets, inputs, frozenset())
+    ranking = rank(replicates, tuple(columns))
+    all_tied = len(columns) > 1 and not ranking.worse
+    return set() if all_tied else set(ranking.best)
 
 
 SETTING = ("activation", "depth", "network", "recipe", "noise", "sigma")
@@ -321,9 +353,10 @@ Score = Callable[[Metric, NDArray[np.float64], NDArray[np.float64]], NDArray[np.
 """Compute scores, lower is better, from a metric, values and floors."""
 
 
-def own_score(
+def metric_score(
     metric: Metric, values: NDArray[np.float64], floors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
+    """Return the metric's own scores."""
     return np.asarray(metric.score(values, floors))
 
 
@@ -332,7 +365,7 @@ COVERAGE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class Overall(Comparison):
+class Overall(PairedComparison):
     """Mean scores, lower is better, of rules that were all measured in the same settings, best first.
 
     All settings have the same weight, however many nets and inputs they have. Nets and inputs are random;
@@ -340,21 +373,21 @@ class Overall(Comparison):
     that over inputs, which is slightly too large (see :class:`Replicates`). A net (or input) contributes the
     sum of its deviations in all settings.
 
-    `at_places` holds the mean scores, shape (settings, rules), and `of` is the number of settings in which
-    any rule was measured. `deviations`, shape (units, rules), is the contribution to the overall mean of each
-    pair of net and input in a setting, relative to the mean of that setting. `nets` and `inputs` number the
-    nets and inputs of these units.
+    `by_setting` holds the mean scores, shape (settings, rules), and `measured_settings` is the number of
+    settings in which any rule was measured. `deviations`, shape (units, rules), is the contribution to the
+    overall mean of each pair of net and input in a setting, relative to the mean of that setting. `nets` and
+    `inputs` number the nets and inputs of these units.
     """
 
     rules: tuple[str, ...]
-    at_places: NDArray[np.float64]
+    by_setting: NDArray[np.float64]
     deviations: NDArray[np.float64]
     nets: NDArray[np.int64]
     inputs: NDArray[np.int64]
-    of: int
+    measured_settings: int
 
     @classmethod
-    def measured(
+    def from_measurements(
         cls,
         frame: pd.DataFrame,
         score: Score,
@@ -373,63 +406,57 @@ class Overall(Comparison):
         frame = frame[~frame["rule"].map(traits.is_reference).astype(bool)]
         if frame.empty:
             return None
-        scores = pd.Series(math.nan, index=frame.index)
-        for name in frame["metric"].unique():
-            rows, metric = frame["metric"] == name, recorded_metric(str(name))
-            scores[rows] = score(metric, frame["value"][rows].to_numpy(), frame["floor"][rows].to_numpy())
-        # An unknown score is infinite, so that no mean skips it.
+        # One row per setting, net and input, and one column per rule. An unknown score is infinite, so that
+        # no mean skips it.
         keys = [frame[name] for name in (*setting, *UNIT, "rule")]
-        means_of = scores.fillna(math.inf).groupby(keys, observed=True, sort=False).mean()
-        table = means_of.unstack("rule", sort=False)
-        index = table.index.to_frame(index=False)
-        places = np.zeros(len(index), dtype=int)
+        scores = _scores(frame, score).fillna(math.inf)
+        table = scores.groupby(keys, observed=True, sort=False).mean().unstack("rule", sort=False)
+        units = table.index.to_frame(index=False)
+        settings = np.zeros(len(units), dtype=int)
         if setting:
-            places = index.groupby(list(setting), observed=True, sort=False).ngroup().to_numpy()
+            settings = units.groupby(list(setting), observed=True, sort=False).ngroup().to_numpy()
         table = table.reset_index(drop=True)
-        whole = table.abs().lt(math.inf).groupby(places).all()
-        common = (whole.mean() >= COVERAGE).to_numpy()
-        kept = whole.loc[:, common].all(axis=1).to_numpy()
-        if common.sum() < least or not kept.any():
+
+        is_measured = table.abs().lt(math.inf).groupby(settings).all()  # settings by rules
+        has_coverage = (is_measured.mean() >= COVERAGE).to_numpy()
+        has_all_rules = is_measured.loc[:, has_coverage].all(axis=1).to_numpy()
+        if has_coverage.sum() < least or not has_all_rules.any():
             return None
-        rows = kept[places]
-        table, index, places = table.loc[rows, common], index[rows], pd.factorize(places[rows])[0]
-        means = table.groupby(places).mean()
+        kept = has_all_rules[settings]
+        table, units = table.loc[kept, has_coverage], units[kept]
+        settings, _ = pd.factorize(settings[kept])
+
+        means = table.groupby(settings).mean()
         means = means[means.mean().sort_values(kind="stable").index]
-        counts = np.bincount(places)
-        deviations = table[means.columns].to_numpy() - means.to_numpy()[places]
-        deviations /= (counts[places] * len(counts))[:, np.newaxis]
-        levels = []
-        for name in UNIT:
-            codes = pd.factorize(index[name])[0]
-            # With one net in each setting the deviations are 0, which does not mean that nets are equal.
-            replicated = pd.Series(codes).groupby(places).nunique().max() > 1
-            levels.append(codes if replicated else np.zeros_like(codes))
-        nets, inputs = levels
-        return cls(tuple(means.columns), means.to_numpy(), deviations, nets, inputs, len(whole))
+        units_per_setting = np.bincount(settings)
+        deviations = table[means.columns].to_numpy() - means.to_numpy()[settings]
+        deviations /= (units_per_setting[settings] * len(units_per_setting))[:, np.newaxis]
+        nets = _levels(units["net"], settings)
+        inputs = _levels(units["input"], settings)
+        return cls(tuple(means.columns), means.to_numpy(), deviations, nets, inputs, len(is_measured))
 
     @property
-    def places(self) -> int:
-        return len(self.at_places)
+    def settings(self) -> int:
+        """Number of compared settings."""
+        return len(self.by_setting)
 
     def mean(self, rule: str) -> float:
-        return float(self.at_places[:, self.rules.index(rule)].mean())
+        return float(self.by_setting[:, self.rules.index(rule)].mean())
 
     def half_width(self, rule: str) -> float:
         """Half the width of the 95 % interval of the mean score; NaN with too few nets and inputs."""
         error, freedom = self._error(self.deviations[:, self.rules.index(rule)])
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
-    def p_better(self, one: str, others: Sequence[str]) -> NDArray[np.float64]:
-        """One-sided p-values of "`one` is better than the other"; 1 with too few nets and inputs."""
-        p = np.ones(len(others))
-        first = self.rules.index(one)
-        for place, other in enumerate(others):
-            error, freedom = self._error(
-                self.deviations[:, self.rules.index(other)] - self.deviations[:, first]
-            )
+    def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]:
+        """One-sided p-values of "`rule` is better than the other"; 1 with too few nets and inputs."""
+        p_values = np.ones(len(others))
+        deviations = self.deviations[:, self.rules.index(rule)]
+        for index, other in enumerate(others):
+            error, freedom = self._error(self.deviations[:, self.rules.index(other)] - deviations)
             if error > 0:
-                p[place] = stdtr(freedom, -(self.mean(other) - self.mean(one)) / error)
-        return p
+                p_values[index] = stdtr(freedom, -(self.mean(other) - self.mean(rule)) / error)
+        return p_values
 
     def _error(self, deviations: NDArray[np.float64]) -> tuple[float, float]:
         """Standard error of a mean and its degrees of freedom; NaN if nets and inputs are all fixed."""
@@ -442,3 +469,23 @@ class Overall(Comparison):
         if not squares:
             return math.nan, math.inf
         return math.sqrt(sum(squares)), float(min(levels) - 1)
+
+
+def _scores(frame: pd.DataFrame, score: Score) -> pd.Series:
+    """Scores of measurements, which may be of several metrics."""
+    scores = pd.Series(math.nan, index=frame.index)
+    for name in frame["metric"].unique():
+        rows = frame["metric"] == name
+        metric = recorded_metric(str(name))
+        scores[rows] = score(metric, frame["value"][rows].to_numpy(), frame["floor"][rows].to_numpy())
+    return scores
+
+
+def _levels(column: pd.Series, settings: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number the distinct values of a column; all are 0 if no setting has several.
+
+    With one net in each setting the deviations are 0, which does not mean that nets are equal.
+    """
+    codes, _ = pd.factorize(column)
+    is_replicated = pd.Series(codes).groupby(settings).nunique().max() > 1
+    return np.asarray(codes if is_replicated else np.zeros_like(codes))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ...bench.text import printable, public
 from .labels import number, span
@@ -74,23 +75,17 @@ class Figure:
     @functools.cached_property
     def alt(self) -> str:
         """The drawing in words: its title, the axes of panels, and the ranges of lines that have a label."""
-        said = [self.title]
+        sentences = [self.title]
         for axes in self.drawing.axes:
-            words = []
-            for line in axes.lines:
-                x, y = (np.asarray(each, dtype=float) for each in (line.get_xdata(), line.get_ydata()))
-                if np.isfinite(y).any() and not (label := str(line.get_label())).startswith("_"):
-                    ends = span(y[~np.isnan(y)])
-                    at = f" (at {number(x[np.nanargmax(y)])})" if " to " in ends and axes.get_xlabel() else ""
-                    words.append(f"{label}: {ends}{at}")
-            over = " over ".join(filter(None, (axes.get_ylabel(), axes.get_xlabel())))
-            said += [": ".join(filter(None, (axes.get_title(loc="left"), over))), "; ".join(words)]
-        return " ".join(f"{text}." for text in said if text)
+            quantities = " over ".join(filter(None, (axes.get_ylabel(), axes.get_xlabel())))
+            sentences.append(": ".join(filter(None, (axes.get_title(loc="left"), quantities))))
+            sentences.append("; ".join(_ranges_of_lines(axes)))
+        return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
     def content(self, kind: str) -> bytes:
         """File of the figure, one of :data:`KINDS`; the same figure gives the same bytes."""
-        named = {"Creator": "sdp-bench", "Title": f"sdp-bench: {self.title}"}
-        metadata = {"pdf": named | {"CreationDate": None}, "svg": named | {"Date": None}}[kind]
+        date = "CreationDate" if kind == "pdf" else "Date"
+        metadata = {"Creator": "sdp-bench", "Title": f"sdp-bench: {self.title}", date: None}
         file = io.BytesIO()
         with look(self.anchor):
             self.drawing.savefig(file, format=kind, metadata=metadata, facecolor="none")
@@ -101,36 +96,59 @@ class Figure:
         """SVG element that takes its font and the colours of text, lines and background from its page."""
         text = self.content("svg").decode()
         text = text[text.index("</defs>") + len("</defs>") :]  # its style sheet would be that of the page
-        for pattern, by in _SLIMMER:
-            text = re.sub(pattern, by, text)
-        # coordinates to a tenth of a point
-        text = _TAG.sub(
-            lambda tag: _DIGITS.sub(lambda x: f"{float(x[0]):.1f}".removesuffix(".0"), tag[0]), text
-        )
+        for pattern, replacement in _SLIMMER:
+            text = re.sub(pattern, replacement, text)
+        text = _TAG.sub(_with_short_coordinates, text)
         if self.cells:
             text = _BLANK.sub("", text)
             text = _CELL.sub(r'<path class="cell" d="\1" fill="\2"/>', text)
-        themed = (lambda colour: colour) if self.cells else css
-        text = _COLOUR.sub(lambda found: _PAGE.get(found[0]) or themed(found[0]), _without_groups(text))
-        width, height = self.drawing.get_size_inches() * 72
+        text = _COLOUR.sub(lambda match: self._colour_of_page(match[0]), _without_groups(text))
         text = _STYLE.sub(lambda style: style[0].replace("; fill: currentColor", "").replace(": ", ":"), text)
+        width, height = self.drawing.get_size_inches() * 72
         size = (
             f'viewBox="0 0 {width:g} {height:g}" style="width:{_ZOOM * width / 72:.2f}in" fill="currentColor"'
         )
-        words = escape(printable(public(self.alt)))
-        return f'<svg class="chart" role="img" aria-label="{words}" {size}>\n{text}'
+        alt = escape(printable(public(self.alt)))
+        return f'<svg class="chart" role="img" aria-label="{alt}" {size}>\n{text}'
+
+    def _colour_of_page(self, colour: str) -> str:
+        if colour in _PAGE:
+            return _PAGE[colour]
+        return colour if self.cells else css(colour)
+
+
+def _ranges_of_lines(axes: Axes) -> Iterator[str]:
+    """Ranges of the lines with a label, and where their largest values are."""
+    for line in axes.lines:
+        label = str(line.get_label())
+        y = np.asarray(line.get_ydata(), dtype=float)
+        if label.startswith("_") or not np.isfinite(y).any():
+            continue
+        text = span(y[~np.isnan(y)])
+        if " to " in text and axes.get_xlabel():
+            x = np.asarray(line.get_xdata(), dtype=float)
+            text += f" (at {number(x[np.nanargmax(y)])})"
+        yield f"{label}: {text}"
+
+
+def _with_short_coordinates(tag: re.Match[str]) -> str:
+    """A tag of an SVG with coordinates to a tenth of a point."""
+    return _DIGITS.sub(lambda digits: f"{float(digits[0]):.1f}".removesuffix(".0"), tag[0])
 
 
 def _without_groups(text: str) -> str:
     """Remove groups without attributes, which matplotlib makes for every artist."""
-    parts, opened = [], []
+    kept = []
+    open_groups = []  # whether each open group is kept
     for part in re.split(r"(<g\b[^>]*>|</g>)", text):
+        is_kept = part != "<g>"
         if part.startswith("<g"):
-            opened.append(part != "<g>")
-        keep = opened.pop() if part == "</g>" else part != "<g>"
-        if keep and part.strip():
-            parts.append(part.strip())
-    return "\n".join(parts)
+            open_groups.append(is_kept)
+        elif part == "</g>":
+            is_kept = open_groups.pop()
+        if is_kept and part.strip():
+            kept.append(part.strip())
+    return "\n".join(kept)
 
 
 @contextmanager
@@ -139,16 +157,41 @@ def look(salt: str = "sdp-bench") -> Iterator[None]:
     import matplotlib as mpl
 
     settings: dict[Any, Any] = {
-        **{"svg.fonttype": "none", "svg.hashsalt": salt, "pdf.fonttype": 42, "text.parse_math": False},
-        **{"axes.titlesize": FONT, "axes.titleweight": "bold", "axes.titlelocation": "left"},
-        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), FONT - 0.5),
-        **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
-        **{"axes.edgecolor": QUIET, "axes.facecolor": "none", "axes.linewidth": 0.6, "axes.axisbelow": True},
-        **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
-        **{"axes.grid": True, "grid.color": LINE, "grid.linewidth": 0.6, "axes.unicode_minus": True},
-        **{"xtick.major.size": 0, "ytick.major.size": 0, "xtick.minor.size": 0, "ytick.minor.size": 0},
-        **{"lines.linewidth": 1.4, "lines.markersize": 4.2, "lines.markeredgewidth": 0},
-        **{"font.size": FONT, "legend.handlelength": 2.4, "legend.columnspacing": 1.4},
+        "svg.fonttype": "none",
+        "svg.hashsalt": salt,
+        "pdf.fonttype": 42,
+        "text.parse_math": False,
+        "text.color": INK,
+        "font.size": FONT,
+        "axes.titlesize": FONT,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.labelcolor": INK,
+        "axes.edgecolor": QUIET,
+        "axes.facecolor": "none",
+        "axes.linewidth": 0.6,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.unicode_minus": True,
+        "axes.grid": True,
+        "grid.color": LINE,
+        "grid.linewidth": 0.6,
+        "xtick.color": INK,
+        "xtick.labelsize": FONT - 0.5,
+        "xtick.major.size": 0,
+        "xtick.minor.size": 0,
+        "ytick.color": INK,
+        "ytick.labelsize": FONT - 0.5,
+        "ytick.major.size": 0,
+        "ytick.minor.size": 0,
+        "lines.linewidth": 1.4,
+        "lines.markersize": 4.2,
+        "lines.markeredgewidth": 0,
+        "legend.frameon": False,
+        "legend.fontsize": FONT - 0.5,
+        "legend.handlelength": 2.4,
+        "legend.columnspacing": 1.4,
     }
     with mpl.rc_context(settings), warnings.catch_warnings():
         # The text of an SVG is shown by the reader's fonts, which may have a character that ours lack.
@@ -179,24 +222,34 @@ def panels(
 
     columns = min(columns, len(titles))
     rows = math.ceil(len(titles) / columns)
-    handles: list[Any] = [
-        Line2D([], [], **entry.line | {"label": clean(entry.label)}) if isinstance(entry, Style) else entry
-        for entry in legend
-    ]
-    wide = margin + columns * (left + width + right)
-    longest = max((len(entry.get_label()) for entry in handles), default=0)
-    across = max(1, int(wide / (0.62 + longest * _LETTER * FONT / 72)))
-    foot = 0.19 * math.ceil(len(handles) / across) + (0.08 if handles else 0)
-    tall = rows * (above + height + below) + foot
-    drawing = Drawing(figsize=(wide, tall))
-    for place, title in enumerate(titles):
-        row, column = divmod(place, columns)
+    handles: list[Any] = []
+    for entry in legend:
+        if isinstance(entry, Style):
+            entry = Line2D([], [], **entry.line | {"label": clean(entry.label)})
+        handles.append(entry)
+    total_width = margin + columns * (left + width + right)
+    longest = max((len(handle.get_label()) for handle in handles), default=0)
+    entry_width = 0.62 + longest * _LETTER * FONT / 72
+    legend_columns = max(1, int(total_width / entry_width))
+    legend_height = 0.19 * math.ceil(len(handles) / legend_columns) + (0.08 if handles else 0)
+    total_height = rows * (above + height + below) + legend_height
+    drawing = Drawing(figsize=(total_width, total_height))
+    for index, title in enumerate(titles):
+        row, column = divmod(index, columns)
         x = margin + column * (left + width + right) + left
-        y = tall - row * (above + height + below) - above - height
-        drawing.add_axes((x / wide, y / tall, width / wide, height / tall)).set_title(clean(title))
+        y = total_height - row * (above + height + below) - above - height
+        axes = drawing.add_axes(
+            (x / total_width, y / total_height, width / total_width, height / total_height)
+        )
+        axes.set_title(clean(title))
     if handles:
-        place_of_legend: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.08 / wide, 0)}
-        drawing.legend(handles=handles, ncols=across, borderaxespad=0, **place_of_legend)
+        drawing.legend(
+            handles=handles,
+            ncols=legend_columns,
+            borderaxespad=0,
+            loc="lower left",
+            bbox_to_anchor=(0.08 / total_width, 0),
+        )
     return drawing, drawing.axes
 
 
@@ -206,10 +259,13 @@ def clean(text: str) -> str:
 
 
 def log_scale(axis: Any) -> None:
+    """Make an axis of matplotlib logarithmic, with labels such as 100, 1e5 and 1e−4."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     def power(value: float, _: Any) -> str:
-        return f"{value:g}" if 1e-3 <= value < 1e4 else f"1e{round(math.log10(value))}".replace("-", "−")
+        if 1e-3 <= value < 1e4:
+            return f"{value:g}"
+        return f"1e{round(math.log10(value))}".replace("-", "−")
 
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_locator(LogLocator(numticks=6))
@@ -218,8 +274,9 @@ def log_scale(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-_SIDES = {"center": (-0.5, 0), "right": (-1, -1), "left": (0, 1)}
-_AROUND = (
+_Box = tuple[float, float, float, float]  # left, bottom, right, top, in pixels
+
+_POSITIONS = (
     ("center", 1.8),
     ("center", -1.8),
     ("right", 0),
@@ -232,7 +289,9 @@ _AROUND = (
     ("left", 3.6),
     ("center", -3.6),
 )
-"""Positions of a name around its point, in order of preference: side and height."""
+"""Positions of a name around its point, in order of preference: alignment, and height in gaps."""
+_GAP = 5  # pt, between a point and its name
+_RADIUS = 3  # pt, of the box around a point that names do not cover
 
 
 def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) -> list[str]:
@@ -240,30 +299,54 @@ def label_points(axes: Axes, points: Sequence[tuple[float, float, str, str]]) ->
 
     A point without a text is only kept free of the others' names.
     """
-    scale = axes.figure.dpi / 72
-    box = axes.get_window_extent()
-    places = [axes.transData.transform((x, y)) for x, y, _, _ in points]
-    taken = [(x - 3 * scale, y - 3 * scale, x + 3 * scale, y + 3 * scale) for x, y in places]
+    scale = axes.figure.dpi / 72  # pixels per point
+    extent = axes.get_window_extent()
+    centres = [axes.transData.transform((x, y)) for x, y, _, _ in points]
+    radius = _RADIUS * scale
+    occupied = [(x - radius, y - radius, x + radius, y + radius) for x, y in centres]
     skipped = []
-    for (x, y), (at, value, text, colour) in zip(places, points, strict=True):
+    for centre, (x, y, text, colour) in zip(centres, points, strict=True):
         if not text:
             continue
-        wide, tall, away = _LETTER * SMALL * len(text) * scale, 1.4 * SMALL * scale, 5 * scale
-        for anchor, up in _AROUND:
-            across, right = _SIDES[anchor]
-            dx, dy = right * away, up * away
-            x0, y0 = x + dx + across * wide, y + dy - tall / 2
-            x1, y1 = x0 + wide, y0 + tall
-            inside = x0 >= box.x0 and x1 <= box.x1 and y0 >= box.y0 and y1 <= box.y1
-            if inside and not any(x0 < c and a < x1 and y0 < d and b < y1 for a, b, c, d in taken):
-                taken.append((x0, y0, x1, y1))
-                where: dict[str, Any] = {"xytext": (dx / scale, dy / scale), "textcoords": "offset points"}
-                where |= {"ha": anchor, "va": "center_baseline"}
-                axes.annotate(clean(text), (at, value), color=colour, fontsize=SMALL, **where)
+        for alignment, height in _POSITIONS:
+            offset, box = _box_of_name(centre, text, alignment, height, scale)
+            left, bottom, right, top = box
+            fits = left >= extent.x0 and right <= extent.x1 and bottom >= extent.y0 and top <= extent.y1
+            if fits and not any(_overlap(box, other) for other in occupied):
+                occupied.append(box)
+                axes.annotate(
+                    clean(text),
+                    (x, y),
+                    xytext=offset,
+                    textcoords="offset points",
+                    ha=alignment,
+                    va="center_baseline",
+                    color=colour,
+                    fontsize=SMALL,
+                )
                 break
         else:
             skipped.append(text)
     return skipped
+
+
+def _box_of_name(
+    centre: NDArray[np.float64], text: str, alignment: str, height: float, scale: float
+) -> tuple[tuple[float, float], _Box]:
+    """Offset of a name from its point in points, and its box in pixels."""
+    width, line_height = _LETTER * SMALL * len(text) * scale, 1.4 * SMALL * scale
+    gap = _GAP * scale
+    side = {"left": 1, "center": 0, "right": -1}[alignment]  # of the point on which the name is
+    start = {"left": 0, "center": -0.5, "right": -1}[alignment]  # of the text, in units of its width
+    dx, dy = side * gap, height * gap
+    left, bottom = centre[0] + dx + start * width, centre[1] + dy - line_height / 2
+    return (dx / scale, dy / scale), (left, bottom, left + width, bottom + line_height)
+
+
+def _overlap(box: _Box, other: _Box) -> bool:
+    left, bottom, right, top = box
+    other_left, other_bottom, other_right, other_top = other
+    return left < other_right and other_left < right and bottom < other_top and other_bottom < top
 
 
 DASHED, DOTTED = (4.0, 1.8), (1.0, 1.6)
@@ -288,9 +371,9 @@ def over_scale(
     width: float = 2.45,
     height: float = 1.85,
 ) -> Figure:
-    """Accuracies over the scale in training, in a panel for each title."""
-    drawing, every = panels(list(drawn), legend, width=width, height=height)
-    for axes, lines in zip(every, drawn.values(), strict=True):
+    """Accuracies over the scale in training, in a panel for each title; `drawn` are lines by title."""
+    drawing, axes_of_panels = panels(list(drawn), legend, width=width, height=height)
+    for axes, lines in zip(axes_of_panels, drawn.values(), strict=True):
         for line in lines:
             values = line.values.sort_index()
             if list(values.index) == [0.0]:
@@ -299,8 +382,8 @@ def over_scale(
                 axes.plot(values.index, values, **line.style.line | {"markersize": 3})
                 if line.spread is not None:
                     spread = line.spread.reindex(values.index)
-                    ends = values.index, values - spread, values + spread
-                    axes.vlines(*ends, color=line.style.colour, linewidth=0.9, alpha=0.6)
+                    low, high = values - spread, values + spread
+                    axes.vlines(values.index, low, high, color=line.style.colour, linewidth=0.9, alpha=0.6)
         log_scale(axes.xaxis)
         axes.set(xlabel="scale in training", ylabel="accuracy (%)", ylim=(0, 100))
     return Figure(anchor, title, caption, drawing)

@@ -154,7 +154,7 @@ def distinct_labels(declared: Mapping[str, str]) -> dict[str, str]:
     distinguished = {}
     for rule in rules:
         alike = [set(parts[other]) for other in rules if titles[other] == titles[rule]]
-        shared = set.intersection(*alike) if len(alike) > 1 else {parts[rule][0]}
+        shared = set.intersection(*alike) if len(alike) > 1 else set(parts[rule][:1])
         own = ", ".join(part for part in parts[rule] if part not in shared)
         distinguished[rule] = f"{titles[rule]} ({own})" if own else titles[rule]
     chosen: dict[str, str] = {}

@@ -81,31 +81,37 @@ class Style:
 
 def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
     """Styles of the rules in order, the same in all figures, since all rules of the results get colours."""
-    wanted = set(rules)
-    every = _styles(tuple(traits.in_order([*traits.stored, *wanted])), traits)
-    return {rule: style for rule, style in every.items() if rule in wanted}
+    shown = set(rules)
+    all_rules = traits.in_order([*traits.stored, *shown])
+    return {rule: style for rule, style in _styles(tuple(all_rules), traits).items() if rule in shown}
 
 
 @functools.lru_cache(maxsize=32)
 def _styles(rules: tuple[str, ...], traits: RuleTraits) -> dict[str, Style]:
-    styled: dict[str, Style] = {}
-    markers, taken = itertools.cycle(_OTHER_MARKERS), set[str]()
+    styles_by_rule: dict[str, Style] = {}
+    markers = itertools.cycle(_OTHER_MARKERS)
+    used_colours: set[str] = set()
     references = itertools.cycle(("#7a7a2e", "#4e6a7a"))
     for rule in rules:
         label = traits.label(rule)
         if traits.is_reference(rule):
-            styled[rule] = Style(label, shade(next(references), LIGHT), "", _REFERENCE)
+            styles_by_rule[rule] = Style(label, shade(next(references), LIGHT), "", _REFERENCE)
         elif is_plain(rule):
-            styled[rule] = Style(label, GREY, "", _SAMPLING)
+            styles_by_rule[rule] = Style(label, GREY, "", _SAMPLING)
         else:
             declared = traits[rule].colour or ""  # variants of a rule share it; invalid colours are ignored
-            free = [own for own in (declared, *_OTHERS) if _HEX.fullmatch(own) and own not in taken]
-            colour = next(iter(free), _OTHERS[len(styled) % len(_OTHERS)])
-            taken.add(colour)
-            dashes = _SAMPLING if traits.is_sampling(rule) else _DASHES.get(rule, ())
-            dashes = _MARGINAL if traits[rule].marginal else dashes
-            styled[rule] = Style(label, shade(colour, LIGHT), _MARKERS.get(rule) or next(markers), dashes)
-    return styled
+            colours = [colour for colour in (declared, *_OTHERS) if _HEX.fullmatch(colour)]
+            unused = [colour for colour in colours if colour not in used_colours]
+            colour = unused[0] if unused else _OTHERS[len(styles_by_rule) % len(_OTHERS)]
+            used_colours.add(colour)
+            dashes = _DASHES.get(rule, ())
+            if traits[rule].marginal:
+                dashes = _MARGINAL
+            elif traits.is_sampling(rule):
+                dashes = _SAMPLING
+            marker = _MARKERS.get(rule) or next(markers)
+            styles_by_rule[rule] = Style(label, shade(colour, LIGHT), marker, dashes)
+    return styles_by_rule
 
 
 def is_plain(rule: str) -> bool:
@@ -117,9 +123,12 @@ def is_plain(rule: str) -> bool:
 def shade(colour: str, page: str) -> str:
     """Return a colour with enough contrast with a page, mixed with black or white as far as needed."""
     ink = 0.0 if _luminance(_rgb(page)) > 0.5 else 1.0
-    mixed = (_rgb(colour) * (1 - share) + ink * share for share in np.linspace(0, 1, 41))
-    hexes = ("#" + "".join(f"{round(255 * channel):02x}" for channel in channels) for channels in mixed)
-    return next(each for each in hexes if contrast(each, page) >= CONTRAST)
+    for share in np.linspace(0, 1, 41):
+        channels = _rgb(colour) * (1 - share) + ink * share
+        mixed = "#" + "".join(f"{round(255 * channel):02x}" for channel in channels)
+        if contrast(mixed, page) >= CONTRAST:
+            return mixed
+    raise ValueError(f"{page} has too little contrast with both black and white")
 
 
 def css(colour: str) -> str:
@@ -128,9 +137,9 @@ def css(colour: str) -> str:
     return colour if dark == colour else f"light-dark({colour},{dark})"
 
 
-def contrast(one: str, other: str) -> float:
-    """Contrast ratio of two colours (WCAG)."""
-    low, high = sorted(_luminance(_rgb(colour)) for colour in (one, other))
+def contrast(colour: str, other: str) -> float:
+    """Contrast ratio of two colours (WCAG), from 1 to 21."""
+    low, high = sorted([_luminance(_rgb(colour)), _luminance(_rgb(other))])
     return (high + 0.05) / (low + 0.05)
 
 

@@ -30,8 +30,8 @@ def checked(frame: pd.DataFrame) -> pd.DataFrame:
     """Return measurements with the types of the report; rows without a number are dropped.
 
     Text columns become categories in sorted order, and numbers float64: a million rows of objects would take
-    gigabytes. The columns are those of :func:`sdp_bench.bench.results.joined.joined`; an empty frame
-    may lack them.
+    gigabytes. The columns are those of :func:`sdp_bench.bench.results.joined.joined_measurements`;
+    an empty frame may lack them.
     """
     if frame.empty:
         frame = frame.reindex(columns=[*COLUMNS, *VARIANTS, *_OTHERS])
@@ -56,7 +56,7 @@ def by_kind(column: pd.Series, value: Callable[[str], Any]) -> pd.Series:
     return filled(values) if values.dtype in (object, "str") else values
 
 
-def places(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Any, Any]]:
+def positions_by(frame: pd.DataFrame, names: Sequence[str]) -> Iterator[tuple[Any, Any]]:
     """Yield the distinct values of several columns, sorted, each with the ascending positions of its rows."""
     yield from sorted(frame.groupby(list(names), observed=True).indices.items())
 
@@ -86,7 +86,7 @@ def with_brackets(frame: pd.DataFrame) -> pd.DataFrame:
     return rest.merge(width.reset_index(), on=measurement, how="left")
 
 
-def own_noises(experiment: str) -> tuple[str, ...]:
+def noises_of(experiment: str) -> tuple[str, ...]:
     """Stored noise families of an experiment; empty if it has no noise."""
     known = experiments().get(experiment)
     return tuple(noise.family for noise in known.noises) if isinstance(known, LawExperiment) else ()

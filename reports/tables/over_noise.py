@@ -11,7 +11,7 @@ import pandas as pd
 from ..statistics.costs import plain_samples
 from ..style.figure import log_scale, panels
 from ..style.theme import GREY, INK, Style, is_plain
-from .tables import Row, Table
+from .tables import Table, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,37 +27,45 @@ def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> 
     """Draw the first component of each table, in a panel with its title."""
     from matplotlib.patches import Patch
 
-    lined = {rule for _, table in parts for rule in _curves(table)[0]}
-    counts = [plain_samples(rule) or 100 for _, table in parts for rule in table.rules if is_plain(rule)]
-    legend: list[Any] = [style for rule, style in styled.items() if rule in lined]
-    if counts:
-        label = f"Monte Carlo, {min(counts)} to {max(counts)} samples"
+    tables = [table for _, table in parts]
+    drawn_rules: set[str] = set()
+    sample_counts = []
+    for table in tables:
+        lines, _ = _curves(table)
+        drawn_rules.update(lines)
+        sample_counts += [plain_samples(rule) or 100 for rule in table.rules if is_plain(rule)]
+    legend: list[Any] = [style for rule, style in styled.items() if rule in drawn_rules]
+    if sample_counts:
+        label = f"Monte Carlo, {min(sample_counts)} to {max(sample_counts)} samples"
         legend.append(Patch(facecolor=GREY, alpha=0.35, label=label))
-    if any(math.isfinite(row.floor95) for _, table in parts for row in table.rows):
+    if any(math.isfinite(row.floor95) for table in tables for row in table.rows):
         legend.append(Style("exact law, 95 % point", INK, "", (4.0, 3.0)))
-    drawing, every = panels([title for title, _ in parts], legend)
-    one_metric = len({table.metric.label for _, table in parts}) == 1
-    for place, (axes, (_, table)) in enumerate(zip(every, parts, strict=True)):
+    drawing, axes_of_panels = panels([title for title, _ in parts], legend)
+    is_one_metric = len({table.metric.label for table in tables}) == 1
+    for panel, (axes, table) in enumerate(zip(axes_of_panels, tables, strict=True)):
         _draw(axes, table, styled)
-        if place % 3 and one_metric:
+        if panel % 3 and is_one_metric:
             axes.set_ylabel("")
     return drawing
 
 
 def _draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
-    lined, band = _curves(table)
-    for rule, points in lined.items():
-        axes.plot(*zip(*points, strict=True), **styled[rule].line)
-    shown = [mean for points in (*lined.values(), band) for _, mean in points]
+    lines, band = _curves(table)
+    means = [mean for _, mean in band]
+    for rule, points in lines.items():
+        means_of_rule = [mean for _, mean in points]
+        axes.plot([sigma for sigma, _ in points], means_of_rule, **styled[rule].line)
+        means += means_of_rule
     if band:
         ends = pd.DataFrame(band, columns=["sigma", "mean"]).groupby("sigma")["mean"].agg(["min", "max"])
         axes.fill_between(ends.index, ends["min"], ends["max"], color=GREY, alpha=0.35, linewidth=0)
         for end in ends:  # visible even if all sample counts are equally accurate
             axes.plot(ends.index, ends[end], color=GREY, linewidth=0.7)
-    rows = _rows(table)
-    floors = sorted((row.sigma, row.floor95) for row in rows if math.isfinite(row.floor95))
-    if floors:
-        axes.plot(*zip(*floors, strict=True), color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    rows = sorted(_rows(table), key=lambda row: row.sigma)
+    with_floor = [row for row in rows if math.isfinite(row.floor95)]
+    if with_floor:
+        levels, floors = [row.sigma for row in with_floor], [row.floor95 for row in with_floor]
+        axes.plot(levels, floors, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     sigmas = sorted({row.sigma for row in rows})
     if all(sigma > 0 for sigma in sigmas):
         axes.set_xscale("log")
@@ -66,23 +74,26 @@ def _draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
     axes.set(xlabel=f"noise level {table.scale}", ylabel=table.metric.label)
     if table.metric.complement:
         axes.set_ylim(0, 1.02)
-    elif shown and min(shown) > 0 and max(shown) >= _DECADE * min(shown):
+    elif means and min(means) > 0 and max(means) >= _DECADE * min(means):
         log_scale(axes.yaxis)
 
 
-def _rows(table: Table) -> list[Row]:
+def _rows(table: Table) -> list[TableRow]:
     return [row for row in table.rows if row.component == table.rows[0].component]
 
 
 def _curves(table: Table) -> tuple[dict[str, list[tuple[float, float]]], list[tuple[float, float]]]:
     """Noise levels and means of the first rules that have a line of their own, and those of the band."""
-    lined: dict[str, list[tuple[float, float]]] = {}
+    lines: dict[str, list[tuple[float, float]]] = {}
     band: list[tuple[float, float]] = []
-    for place, rule in enumerate(table.rules):
-        cells = ((row.sigma, row.cells[place]) for row in _rows(table))
-        points = [(sigma, cell.mean) for sigma, cell in cells if cell and math.isfinite(cell.mean)]
+    for column, rule in enumerate(table.rules):
+        points = []
+        for row in _rows(table):
+            cell = row.cells[column]
+            if cell and math.isfinite(cell.mean):
+                points.append((row.sigma, cell.mean))
         if is_plain(rule):
             band += points
-        elif points and len(lined) < LINES:
-            lined[rule] = points
-    return lined, band
+        elif points and len(lines) < LINES:
+            lines[rule] = points
+    return lines, band

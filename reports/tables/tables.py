@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from ..paper import Printed, printed
 from ..statistics.ranking import UNIT, Replicates, Scores, labels_of
 from ..style import labels
 from ..style.names import NetKind, RuleTraits, activation_rank, noise_symbol, noise_words
-from .frame import COLUMNS, VARIANTS, own_noises, places, with_brackets, with_largest
+from .frame import COLUMNS, VARIANTS, noises_of, positions_by, with_brackets, with_largest
 
 
 @dataclass(frozen=True)
@@ -58,26 +58,30 @@ def variants(specs: Collection[str]) -> dict[str, str]:
     """
     options = pd.DataFrame({spec: _options(spec) for spec in specs})  # a row for each option
     differing = options[options.nunique(axis=1, dropna=False) > 1]
-    usual = _options(next(iter(specs)).partition(":")[0])
-    return {
-        spec: ", ".join(
-            f"{str(name).replace('_', ' ')} {value}" for name, value in differing[spec].dropna().items()
-        )
-        for spec in sorted(specs, key=lambda spec: (_options(spec) != usual, spec))
-    }
+    metric_name, _, _ = next(iter(specs)).partition(":")
+    defaults = _options(metric_name)
+    names = {}
+    for spec in sorted(specs, key=lambda spec: (_options(spec) != defaults, spec)):
+        words = [f"{str(name).replace('_', ' ')} {value}" for name, value in differing[spec].dropna().items()]
+        names[spec] = ", ".join(words)
+    return names
 
 
 def _options(spec: str) -> dict[str, str]:
     """Options of a metric as text; only the written ones if its code is not available here."""
-    _, _, written = (spec if ":" in spec else recorded_metric(spec).spec).partition(":")
-    pairs = (item.partition("=") for item in written.split(",") if item)
-    return {name: value for name, _, value in pairs}
+    full_spec = spec if ":" in spec else recorded_metric(spec).spec
+    _, _, text = full_spec.partition(":")
+    options = {}
+    for item in filter(None, text.split(",")):
+        name, _, value = item.partition("=")
+        options[name] = value
+    return options
 
 
 _NEEDED = [name for name in (*COLUMNS, *VARIANTS) if name not in ("seed", "seconds", "accuracy")]
-_PLACE = ("sigma", "component")
+_ROW = ("sigma", "component")
 """Columns that identify a row of a table."""
-_CELL = [*_PLACE, "rule"]
+_CELL = [*_ROW, "rule"]
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64 rounding
 
 
@@ -88,9 +92,10 @@ class Cell:
     `sd` has n - 1 in its denominator (NaN for a single measurement). Of `count` measurements,
     `indistinguishable` lie at or below the floor's 95 % point, `infinite` are infinite, and `negative` are
     below zero by more than rounding. `bracket` is the largest relative distance between proven bounds.
-    `score` is the mean that ranks rules (lower is better; NaN without a rank). `best` marks the
-    lowest score of the row and those statistically tied with it; `leads` does so among rules that do not
-    sample. `rows` are the labels of the measurements.
+    `floor` and `floor95` are means over the measurements, not on the displayed scale. `score` is the mean
+    that ranks rules (lower is better; NaN without a rank). `best` marks the lowest score of the row and
+    those statistically tied with it; `leads` does so among rules that do not sample. `rows` are the labels of
+    the measurements.
     """
 
     rule: str
@@ -102,6 +107,8 @@ class Cell:
     score: float = math.nan
     best: bool = False
     leads: bool = False
+    floor: float = math.nan
+    floor95: float = math.nan
     indistinguishable: int = 0
     infinite: int = 0
     negative: int = 0
@@ -113,7 +120,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One sigma (and component): a cell for every rule, None if it was not measured.
 
     `floor` and `floor95` are the mean and the 95 % point of a rule with the exact distribution, on the
@@ -129,13 +136,16 @@ class Row:
     def ranked(self, *, sampling: bool = True) -> list[Cell]:
         """Cells of rules that are ranked, best first; without `sampling`, of those that do not sample."""
         cells = [cell for cell in self.cells if cell and not math.isnan(cell.score)]
-        return sorted((cell for cell in cells if sampling or not cell.sampling), key=lambda cell: cell.score)
+        if not sampling:
+            cells = [cell for cell in cells if not cell.sampling]
+        return sorted(cells, key=lambda cell: cell.score)
 
     def shown_best(self, *, sampling: bool = True) -> frozenset[str]:
         """Rules tied for the lowest score among the ranked ones; empty if all of several rules are tied."""
         ranked = self.ranked(sampling=sampling)
         best = [cell.rule for cell in ranked if (cell.best if sampling else cell.leads)]
-        return frozenset(best if len(best) < len(ranked) or len(ranked) == 1 else ())
+        all_tied = len(best) == len(ranked) > 1
+        return frozenset() if all_tied else frozenset(best)
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,7 @@ class Table:
     depth: int
     metric: Metric
     rules: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     nets: int
     units: int
     unit: str
@@ -167,10 +177,12 @@ class Table:
 
     @property
     def label(self) -> str:
+        """Short name of the metric with its variant, for axes."""
         return ", ".join(filter(None, (self.metric.label, self.variant)))
 
     @property
     def nets_label(self) -> str:
+        """Kind of net, noise family and recipe."""
         return ", ".join(filter(None, (self.kind.label, self.under, self.recipe)))
 
     @property
@@ -179,12 +191,13 @@ class Table:
 
     @property
     def scale(self) -> str:
+        """Symbol of the noise level."""
         return noise_symbol(self.noise)
 
     @property
     def under(self) -> str:
         """Noise family in words, unless it is Gaussian or the only one of its experiment."""
-        return "" if own_noises(self.experiment) == (self.noise,) else noise_words(self.noise)
+        return "" if noises_of(self.experiment) == (self.noise,) else noise_words(self.noise)
 
     @property
     def has_floor(self) -> bool:
@@ -205,8 +218,9 @@ class Table:
     @property
     def sources(self) -> list[str]:
         """Tables of the paper with numbers that are shown, ``Table 9`` before ``Table 21``."""
-        found = {cell.printed.label for row in self.rows for cell in row.cells if cell and cell.printed}
-        return sorted(found, key=lambda label: (len(label), label))
+        cells = [cell for row in self.rows for cell in row.cells if cell]
+        sources = {cell.printed.label for cell in cells if cell.printed}
+        return sorted(sources, key=lambda label: (len(label), label))
 
 
 def tables(
@@ -221,106 +235,137 @@ def tables(
     metrics = frame["metric"][frame["experiment"].isin(shown)].unique()
     companions = {recorded_metric(name).companion for name in metrics}
     for experiment in shown:
-        own = frame[_NEEDED][frame["experiment"] == experiment]
-        own = with_brackets(with_largest(own.assign(row=own.index)))
-        for _, kind in own.groupby(["activation", "depth", "network"], sort=True):
-            several = kind["recipe"].nunique() > 1
-            found = [
-                replace(table, recipe=str(recipe)) if several else table
-                for (recipe, _), own_nets in kind.groupby(["recipe", "noise"], observed=True)
-                for table in _tables(own_nets, companions, traits)
-            ]
+        rows = frame[_NEEDED][frame["experiment"] == experiment]
+        rows = with_brackets(with_largest(rows.assign(row=rows.index)))
+        for _, kind in rows.groupby(["activation", "depth", "network"], sort=True):
+            has_recipes = kind["recipe"].nunique() > 1
+            tables_of_kind: list[Table] = []
+            for (recipe, _), nets in kind.groupby(["recipe", "noise"], observed=True):
+                tables_of_nets = _tables(nets, companions, traits)
+                if has_recipes:
+                    tables_of_nets = (replace(table, recipe=str(recipe)) for table in tables_of_nets)
+                tables_of_kind += tables_of_nets
             # families of noise next to each other
-            yield from sorted(found, key=lambda table: (table.recipe, table.metric.rank, table.metric.name))
+            yield from sorted(tables_of_kind, key=lambda t: (t.recipe, t.metric.rank, t.metric.name))
 
 
-def _tables(own: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iterator[Table]:
+def _tables(chosen: pd.DataFrame, companions: set[str], traits: RuleTraits) -> Iterator[Table]:
     """Tables of nets of one kind and recipe under one noise family."""
-    by_spec = {str(spec): rows for spec, rows in own.groupby("metric_spec", sort=False, observed=True)}
-    by_name: dict[str, list[str]] = {}
+    by_spec = {str(spec): rows for spec, rows in chosen.groupby("metric_spec", sort=False, observed=True)}
+    specs_of_metric: dict[str, list[str]] = {}
     for spec, rows in by_spec.items():
-        by_name.setdefault(str(rows["metric"].iloc[0]), []).append(spec)
-    specs = {name: variants(own_specs) for name, own_specs in by_name.items()}
-    nets = NetKind(str(own["activation"].iloc[0]), int(own["depth"].iloc[0]))
-    for name in sorted(specs.keys() - companions, key=lambda name: (recorded_metric(name).rank, name)):
-        for spec, variant in specs[name].items():
+        specs_of_metric.setdefault(str(rows["metric"].iloc[0]), []).append(spec)
+    variants_of_metric = {name: variants(specs) for name, specs in specs_of_metric.items()}
+    nets = NetKind(str(chosen["activation"].iloc[0]), int(chosen["depth"].iloc[0]))
+    names = variants_of_metric.keys() - companions
+    for name in sorted(names, key=lambda name: (recorded_metric(name).rank, name)):
+        for spec, variant in variants_of_metric[name].items():
             metric = displayed(spec if variant else name, nets)
-            # Only the first variant of a companion is shown: a cell has room for one.
-            beside = by_spec.get(next(iter(specs.get(metric.companion, ())), ""))
-            yield replace(_table(metric, nets, by_spec[spec], beside, traits), variant=variant)
+            companion = None
+            if metric.companion in variants_of_metric:
+                # Only the first variant of a companion is shown: a cell has room for one.
+                companion = by_spec[next(iter(variants_of_metric[metric.companion]))]
+            yield replace(_table(metric, nets, by_spec[spec], companion, traits), variant=variant)
 
 
 def _table(
     metric: Metric, nets: NetKind, chosen: pd.DataFrame, companions: pd.DataFrame | None, traits: RuleTraits
 ) -> Table:
-    experiment, network = str(chosen["experiment"].iloc[0]), str(chosen["network"].iloc[0])
-    family = str(chosen["noise"].iloc[0])
+    noise = str(chosen["noise"].iloc[0])
     rules = tuple(traits.in_order(chosen["rule"].unique()))
     statistics_of = _statistics(metric, chosen, companions)
-    is_in_paper = metric.published and not noise_words(family)
-    ranked = [rule for rule in rules if metric.better and not traits.is_reference(rule)]
+    is_in_paper = metric.published and not noise_words(noise)
     scored = chosen[[*UNIT, "rule", "value", "floor", "stderr"]]
     rows = []
-    for (sigma, component), positions in places(chosen, _PLACE):
-        scores = Scores.measured(metric, scored.iloc[positions], rules)
-        replicates = Replicates.of_scores(metric, scores, traits)
-        best = replicates.contest(ranked)
-        leads = replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)])
-        cells: list[Cell | None] = []
-        floors, floors95 = [], []  # of the rules
+    for (sigma, component), positions in positions_by(chosen, _ROW):
+        cells: dict[str, Cell | None] = {}
         for rule in rules:
             numbers = statistics_of.get((sigma, component, rule))
             if numbers is None:
-                cells.append(None)
+                cells[rule] = None
                 continue
-            floors.append(numbers.pop("floor"))
-            floors95.append(numbers.pop("floor95"))
             paper = None
             if is_in_paper:
                 paper = printed(metric.published, nets.activation, nets.depth, sigma, rule, component)
-            cells.append(
-                Cell(
-                    **numbers,
-                    rule=rule,
-                    sampling=traits.is_sampling(rule),
-                    score=scores.means.get(rule, math.nan) if rule in ranked else math.nan,
-                    best=best is not None and rule in best.best,
-                    leads=leads is not None and rule in leads.best,
-                    printed=paper,
-                )
-            )
-        floor, floor95 = _median_floor(metric, floors), _median_floor(metric, floors95)
-        rows.append(Row(sigma, component, tuple(cells), floor, floor95))
-    net, input_ = pd.factorize(chosen["net"])[0], pd.factorize(chosen["input"])[0]
+            cells[rule] = Cell(**numbers, rule=rule, sampling=traits.is_sampling(rule), printed=paper)
+        floor = _median_floor(metric, [cell.floor for cell in cells.values() if cell])
+        floor95 = _median_floor(metric, [cell.floor95 for cell in cells.values() if cell])
+        ranked_cells = _with_ranks(metric, scored.iloc[positions], cells, traits)
+        rows.append(TableRow(sigma, component, ranked_cells, floor, floor95))
+    net_codes, _ = pd.factorize(chosen["net"])
+    input_codes, _ = pd.factorize(chosen["input"])
     return Table(
-        experiment=experiment,
-        network=network,
+        experiment=str(chosen["experiment"].iloc[0]),
+        network=str(chosen["network"].iloc[0]),
         activation=nets.activation,
         depth=nets.depth,
         metric=metric,
         rules=rules,
         rows=tuple(rows),
-        nets=int(net.max()) + 1,
-        units=len(np.unique(net * (input_.max() + 1) + input_)),
-        noise=family,
+        nets=int(net_codes.max()) + 1,
+        units=len(np.unique(net_codes * (input_codes.max() + 1) + input_codes)),
+        noise=noise,
         unit=next(filter(None, chosen["unit_of_measure"].unique()), ""),
     )
+
+
+def _with_ranks(
+    metric: Metric, scored: pd.DataFrame, cells: Mapping[str, Cell | None], traits: RuleTraits
+) -> tuple[Cell | None, ...]:
+    """Complete the cells of a row, by rule, by their scores and the best rules; references have no rank."""
+    ranked = [rule for rule in cells if metric.better and not traits.is_reference(rule)]
+    scores = Scores.from_measurements(metric, scored, tuple(cells))
+    replicates = Replicates.of_scores(metric, scores, traits)
+    ranking = replicates.contest(ranked)
+    best = ranking.best if ranking else ()
+    deterministic_ranking = replicates.contest([rule for rule in ranked if not traits.is_sampling(rule)])
+    leads = deterministic_ranking.best if deterministic_ranking else ()
+    completed = []
+    for rule, cell in cells.items():
+        if cell is not None:
+            score = scores.means.get(rule, math.nan) if rule in ranked else math.nan
+            cell = replace(cell, score=score, best=rule in best, leads=rule in leads)
+        completed.append(cell)
+    return tuple(completed)
 
 
 def _statistics(
     metric: Metric, chosen: pd.DataFrame, companions: pd.DataFrame | None
 ) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Statistics of each cell and its mean floors, by sigma, component and rule, for all cells at once."""
-    cells = list(places(chosen, _CELL))
-    # Rows in the order of their cells: sums over cells are then sums over slices.
+    """Fields of :class:`Cell` that the measurements determine, by sigma, component and rule."""
+    cells = list(positions_by(chosen, _CELL))
+    numbers = chosen[["value", "floor", "floor95", "bracket"]].to_numpy().T
+    # Rows in the order of their cells, so that one call computes the sums of all cells.
     order = np.concatenate([positions for _, positions in cells])
     counts = np.array([len(positions) for _, positions in cells])
+    value, floor, floor95, bracket = numbers[:, order]
+    columns = _statistics_of_slices(metric, value, floor, floor95, bracket, counts)
+    lists = {name: column.tolist() for name, column in columns.items()}
+    companion_means = {}
+    if companions is not None:
+        companion_values = metric.shown(companions["value"].to_numpy())
+        for key, positions in positions_by(companions, _CELL):
+            companion_means[key] = float(companion_values[positions].mean())
+    row_labels = chosen["row"].to_numpy()
+    statistics_of = {}
+    for index, (key, positions) in enumerate(cells):
+        fields = {name: values[index] for name, values in lists.items()}
+        fields["rows"] = labels_of(row_labels[positions])
+        fields["companion"] = companion_means.get(key, math.nan)
+        statistics_of[key] = fields
+    return statistics_of
+
+
+def _statistics_of_slices(
+    metric: Metric,
+    value: NDArray[np.float64],
+    floor: NDArray[np.float64],
+    floor95: NDArray[np.float64],
+    bracket: NDArray[np.float64],
+    counts: NDArray[np.int64],
+) -> dict[str, NDArray[Any]]:
+    """Statistics of consecutive slices of measurements; `counts` are the lengths of the slices."""
     starts = np.cumsum(counts) - counts
-    value = chosen["value"].to_numpy()[order]
-    floor = chosen["floor"].to_numpy()[order]
-    floor95 = chosen["floor95"].to_numpy()[order]
-    bracket = chosen["bracket"].to_numpy()[order]
-    row = chosen["row"].to_numpy()[order]
     shown = metric.shown(value)
 
     def count(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -331,37 +376,29 @@ def _statistics(
         return np.asarray(np.add.reduceat(np.where(known, values, 0.0), starts) / count(known))
 
     infinite = count(np.isinf(shown))
+    indistinguishable = np.zeros_like(counts)
+    if metric.has_floor:
+        indistinguishable = count(metric.indistinguishable(value, floor, floor95))
     # Means of infinite values, deviations of single ones, and means of missing floors are NaN.
     with np.errstate(invalid="ignore", divide="ignore"):
-        average = mean(shown)
-        squares = np.add.reduceat((shown - np.repeat(average, counts)) ** 2, starts)
-        corrected = np.sqrt(np.clip(value**2 - floor**2, 0, None))
-        columns = {
-            "mean": np.where(infinite, math.inf, average),
+        means = mean(shown)
+        squares = np.add.reduceat((shown - np.repeat(means, counts)) ** 2, starts)
+        corrected = np.full(len(counts), math.nan)
+        if metric.corrects_floor:
+            corrected = mean(np.sqrt(np.clip(value**2 - floor**2, 0, None)))
+        return {
+            "mean": np.where(infinite, math.inf, means),
             "sd": np.where(infinite, math.nan, np.sqrt(squares / (counts - 1))),
             "count": counts,
             "lowest": np.minimum.reduceat(shown, starts),
-            "indistinguishable": count(metric.indistinguishable(value, floor, floor95)) * metric.has_floor,
+            "indistinguishable": indistinguishable,
             "infinite": infinite,
             "negative": count(shown < -_ROUNDING),
-            "corrected": mean(corrected) if metric.corrects_floor else np.full(len(cells), math.nan),
+            "corrected": corrected,
             "bracket": np.fmax.reduceat(bracket, starts),
             "floor": mean(floor),
             "floor95": mean(floor95),
         }
-    companion_means = {}
-    if companions is not None:
-        values = metric.shown(companions["value"].to_numpy())
-        for key, positions in places(companions, _CELL):
-            companion_means[key] = float(values[positions].mean())
-    lists = {name: column.tolist() for name, column in columns.items()}
-    by_cell = {}
-    for number, ((key, _), rows) in enumerate(zip(cells, np.split(row, starts[1:]), strict=True)):
-        numbers = {name: values_of_cells[number] for name, values_of_cells in lists.items()}
-        numbers["rows"] = labels_of(rows)
-        numbers["companion"] = companion_means.get(key, math.nan)
-        by_cell[key] = numbers
-    return by_cell
 
 
 def _median_floor(metric: Metric, floors: Iterable[float]) -> float:
@@ -382,17 +419,21 @@ def distinct_names(tables: Sequence[Table]) -> list[str]:
     )
     for words in distinctions:
         pairs = list(zip(names, words, strict=True))
-        several = {name for name, word in pairs for other in pairs if other[0] == name and other[1] != word}
-        names = [f"{name}, {word}" if name in several else name for name, word in pairs]
+        words_of_name: dict[str, set[str]] = {}
+        for name, word in pairs:
+            words_of_name.setdefault(name, set()).add(word)
+        names = [f"{name}, {word}" if len(words_of_name[name]) > 1 else name for name, word in pairs]
     return names
 
 
 def suite_title(experiment: str) -> str:
+    """Return the title of an experiment; its name if it is unknown here or has no title."""
     known = experiments().get(experiment)
     return (known.title if known else "") or experiment
 
 
 def by_experiment(tables: Iterable[Table]) -> dict[str, list[Table]]:
+    """Return tables by name of the experiment: known experiments in their order, then the others."""
     by_name: dict[str, list[Table]] = {}
     for table in tables:
         by_name.setdefault(table.experiment, []).append(table)
@@ -409,19 +450,22 @@ def headline(tables: Sequence[Table]) -> list[Table]:
     """
     tables = [table for table in tables if not noise_words(table.noise)] or tables
     chosen: list[Table] = []
-    for kind in _HEADLINES:
-        chosen = chosen or [table for table in tables if isinstance(table.metric, kind)]
+    for metric_class in _HEADLINES:
+        if not chosen:
+            chosen = [table for table in tables if isinstance(table.metric, metric_class)]
     first: dict[tuple[object, ...], Table] = {}
     for table in chosen:
         nets = (table.experiment, table.network, table.activation, table.depth)
-        first.setdefault((table.metric.name, *nets, table.recipe, table.noise), table)
+        first.setdefault((table.metric.name, nets, table.recipe, table.noise), table)
     return sorted(first.values(), key=lambda t: (activation_rank(t.activation), t.activation, t.depth))
 
 
 @dataclass(frozen=True)
 class Difference:
+    """A cell of a table, and the number that the paper prints for it."""
+
     table: Table
-    row: Row
+    row: TableRow
     cell: Cell
     printed: Printed
 
@@ -438,10 +482,12 @@ class Difference:
 
     @property
     def differs(self) -> bool:
+        """Whether the gap is larger than the spread; False if no spread is known."""
         return abs(self.gap) > self.spread
 
     @property
     def where(self) -> str:
+        """Nets, noise level and component, in words."""
         text = f"{self.table.nets_label}, σ\u00a0=\u00a0{self.row.sigma:g}"
         if self.row.component:
             text += f", {self.table.metric.component or 'component'} {self.row.component}"
@@ -475,11 +521,15 @@ def differences(tables: Sequence[Table]) -> list[Difference]:
 
 def orders(tables: Sequence[Table]) -> list[Order]:
     """Compare the best rules of rows with two or more deterministic rules that the paper has too."""
-    found = []
-    for _, group in itertools.groupby(differences(tables), lambda one: (one.table, one.row)):
-        both = [one for one in group if not one.cell.sampling]
-        if len(both) > 1:
-            metric, means = both[0].table.metric, np.array([one.printed.mean for one in both])
-            scores = metric.score(metric.shown(means), np.nan * means)  # 1 - (1 - TV) is the TV again
-            found.append(Order(both[np.argmin(scores)], min(both, key=lambda one: one.cell.score)))
-    return found
+    compared = []
+    for (table, _), row in itertools.groupby(differences(tables), lambda cell: (cell.table, cell.row)):
+        deterministic = [difference for difference in row if not difference.cell.sampling]
+        if len(deterministic) < 2:
+            continue
+        means = np.array([difference.printed.mean for difference in deterministic])
+        # The paper prints 1 - TV; `shown` is its own inverse and returns the TV.
+        scores = table.metric.score(table.metric.shown(means), np.full_like(means, math.nan))
+        best_of_paper = deterministic[np.argmin(scores)]
+        best_of_run = min(deterministic, key=lambda difference: difference.cell.score)
+        compared.append(Order(best_of_paper, best_of_run))
+    return compared

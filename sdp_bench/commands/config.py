@@ -33,7 +33,7 @@ class Config(click.Option):
     ) -> tuple[Any, list[str]]:
         # Click processes the given parameters before the others, and arguments after all options.
         if (file := opts.get(str(self.name))) and not ctx.resilient_parsing:
-            arguments = {each.name for each in ctx.command.params if isinstance(each, click.Argument)}
+            arguments = {param.name for param in ctx.command.params if isinstance(param, click.Argument)}
             # An argument is always among them; the value of a missing one differs between versions of click.
             given = {
                 name
@@ -44,7 +44,9 @@ class Config(click.Option):
             read = self._values(ctx, self.type.convert(file, self, ctx))
             ctx.default_map = {name: value for name, value in read.items() if name not in given}
             # Click 8.1 requests no defaults for arguments.
-            cast(dict[str, Any], opts).update({k: v for k, v in ctx.default_map.items() if k in arguments})
+            cast(dict[str, Any], opts).update(
+                {name: value for name, value in ctx.default_map.items() if name in arguments}
+            )
         return super().handle_parse_result(ctx, opts, args)
 
     def _values(self, ctx: click.Context, path: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @options.database
 @options.runs
 def export_(
-    paper: Path, committed: bool, database: Path, numbers: tuple[str, ...] | None, all_runs: bool
+    paper: Path, committed: bool, database: Path, run_ids: tuple[str, ...] | None, all_runs: bool
 ) -> None:
     """Export results as the parts of a paper.
 
@@ -37,9 +37,9 @@ def export_(
     from sdp_bench.reports.manuscript import write_manuscript
     from sdp_bench.reports.results import committed_results, results_of
 
-    if committed and options.given("database", "numbers", "all_runs"):
+    if committed and options.given("database", "run_ids", "all_runs"):
         raise click.UsageError("--committed takes no --database, --run or --all-runs")
-    if numbers and all_runs:
+    if run_ids and all_runs:
         raise click.UsageError("--run and --all-runs exclude each other")
     if not options.given("database") and not database.exists() and VALIDATED.exists():
         database = VALIDATED
@@ -48,7 +48,7 @@ def export_(
     else:
         stored = read(database)
         options.say_notes(stored)
-        results = results_of(stored, [*stored.runs] if all_runs else numbers or ())
+        results = results_of(stored, tuple(stored.runs) if all_runs else run_ids or ())
     files = write_manuscript(results, paper, command_line())
     echo(f"{len(files)} files in {paper}; {files[-1]} has them all")
 
@@ -67,20 +67,22 @@ def diff(a: Path, b: Path) -> None:
     first, second = read(a), read(b)
     options.say_notes(first)
     options.say_notes(second)
-    found = compare(first, second)
+    comparison = compare(first, second)
     echo(
-        f"{found.equal} equal, {found.different} different, {found.only_a} only in {a}, "
-        f"{found.only_b} only in {b}"
+        f"{comparison.equal} equal, {comparison.different} different, {comparison.only_a} only in {a}, "
+        f"{comparison.only_b} only in {b}"
     )
-    for what, count in {"code": found.other_code, "time": found.other_time}.items():
-        if count:
-            echo(f"  of other {what}: {count}")
-    if found.different:
-        echo("  different in " + ", ".join(f"{name}: {n}" for name, n in found.fields.most_common()))
-        echo(found.largest.to_string(index=False))
+    if comparison.other_code:
+        echo(f"  of other code: {comparison.other_code}")
+    if comparison.other_time:
+        echo(f"  of other time: {comparison.other_time}")
+    if comparison.different:
+        counts = [f"{field}: {count}" for field, count in comparison.fields.most_common()]
+        echo("  different in " + ", ".join(counts))
+        echo(comparison.largest.to_string(index=False))
 
 
-@click.group(cls=options.Group)
+@click.group(cls=options.CommandGroup)
 def results() -> None:
     """Verify results."""
 
@@ -182,7 +184,7 @@ def _replay_share(
         raise UserError(stored.faults[0])
     options.say_notes(stored)
     with Screen().meter("groups") as bar:
-        found = replay_share(
+        outcome = replay_share(
             stored,
             share,
             seed,
@@ -192,11 +194,13 @@ def _replay_share(
             limits=Limits(time_limit, memory_limit),
             on_group=bar.done,
         )
-    for line in found.differences:
+    for line in outcome.differences:
         echo(printable(line))
-    verdict = f"{len(found.differences)} differences" if found.differences else "no difference"
-    echo(f"{entry}: {found.drawn} of {found.measurements} measurements made again, seed {seed}: {verdict}")
-    if found.differences:
+    verdict = f"{len(outcome.differences)} differences" if outcome.differences else "no difference"
+    echo(
+        f"{entry}: {outcome.drawn} of {outcome.measurements} measurements made again, seed {seed}: {verdict}"
+    )
+    if outcome.differences:
         raise SystemExit(options.BAD_VERDICT)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sdp_bench import values
 from sdp_bench.commands import echo, options
 from sdp_bench.commands.options import option
+
+if TYPE_CHECKING:
+    from sdp_bench.bench.executors.local import Limits
+    from sdp_bench.bench.gate.check import Options
 
 
 @options.command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
@@ -61,21 +65,17 @@ def check(
     from sdp_bench.bench.gate.baseline import read
     from sdp_bench.bench.gate.check import Options
     from sdp_bench.bench.gate.check import check as compare
-    from sdp_bench.bench.gate.check import update as write
     from sdp_bench.progress import Screen
 
-    most = Limits(time_limit, memory_limit)
-    wanted = Options(**chosen)
-    if not (wanted.accuracy or wanted.speed):
+    limits = Limits(time_limit, memory_limit)
+    request = Options(**chosen)
+    if not (request.accuracy or request.speed):
         raise UserError("--no-accuracy and --no-speed leave nothing to check")
     outputs = [path for path in (json_file, junit_file, markdown_file, *badge_files) if path]
-    if update and outputs:
-        raise UserError("--update compares nothing; leave out --json, --junit, --markdown and --badge")
     if update:
-        files.check_writable(baseline)
-        with Screen().meter("check") as bar, limited(most):
-            names = write(baseline, wanted, step=bar.done)
-        echo(f"{baseline} has the current {', '.join(names)}")
+        if outputs:
+            raise UserError("--update compares nothing; leave out --json, --junit, --markdown and --badge")
+        _update(baseline, request, limits)
         return
     if any(path.resolve() == baseline.resolve() for path in outputs):
         raise UserError(
@@ -83,17 +83,29 @@ def check(
         )
     for path in outputs:
         files.remove_old(path)
-    known = read(baseline, wanted.rules or ())
-    with Screen().meter("check") as bar, limited(most):
-        outcome = compare(known, wanted, file=baseline, step=bar.done)
+    accepted = read(baseline, request.rules or ())
+    with Screen().meter("check") as progress, limited(limits):
+        outcome = compare(accepted, request, file=baseline, step=progress.done)
     echo(report.text(outcome))
-    contents: dict[Path | None, str | bytes] = {
-        json_file: report.as_json(outcome),
-        junit_file: report.junit(outcome),
-        markdown_file: report.markdown(outcome),
-        **{path: report.badge(outcome).text(path) for path in badge_files},
-    }
-    for file, content in contents.items():
-        if file:
-            files.write(file, content)
+    if json_file:
+        files.write(json_file, report.as_json(outcome))
+    if junit_file:
+        files.write(junit_file, report.junit(outcome))
+    if markdown_file:
+        files.write(markdown_file, report.markdown(outcome))
+    for path in badge_files:
+        files.write(path, report.badge(outcome).text(path))
     raise SystemExit(outcome.exit_code)
+
+
+def _update(baseline: Path, request: Options, limits: Limits) -> None:
+    """Write the current predictions and times of the requested rules to the baseline."""
+    from sdp_bench.bench import files
+    from sdp_bench.bench.executors.local import limited
+    from sdp_bench.bench.gate.check import update
+    from sdp_bench.progress import Screen
+
+    files.check_writable(baseline)
+    with Screen().meter("check") as progress, limited(limits):
+        names = update(baseline, request, step=progress.done)
+    echo(f"{baseline} has the current {', '.join(names)}")

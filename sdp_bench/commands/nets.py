@@ -12,7 +12,10 @@ from sdp_bench.commands import echo, options
 from sdp_bench.commands.options import option
 
 if TYPE_CHECKING:
-    from sdp_bench.bench.nets.architectures import Architecture
+    from collections.abc import Mapping, Sequence
+
+    from sdp_bench.bench.nets.architectures import Architecture, ClassifierArchitecture
+    from sdp_bench.bench.nets.classifiers import ImageRecipe
     from sdp_bench.bench.nets.recipes import Recipe
 
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 @option("--parts", "Files of the training set, separated by commas (default: all available ones).")
 @options.device
 @option("--threads", "Number of CPU threads (default: chosen by torch).", values.WORKERS)
-@option("--minutes", "Time budget in minutes; the same command resumes the training.", values.Number(0, 1e8))
+@option("--minutes", "Time budget in minutes; the same command resumes the training.", values.Real(0, 1e8))
 def train(
     network: str,
     dataset: str,
@@ -47,45 +50,64 @@ def train(
     available, they are used, and the result names them.
     """
     import math
-    from dataclasses import replace
 
     import torch
 
-    from sdp_bench.bench import datasets
-    from sdp_bench.bench.datasets.base import SplitClassification
     from sdp_bench.bench.environment import check_device
-    from sdp_bench.bench.errors import UserError
     from sdp_bench.bench.nets import classifiers, storage
-    from sdp_bench.bench.nets.architectures import architecture_of, network_of
     from sdp_bench.progress import Screen
 
     if threads is not None:
         torch.set_num_threads(threads)
     check_device(device)
-    try:
-        network_of(network)  # before its data are read
-        examples = datasets.dataset(dataset, SplitClassification)
-        data = examples.load("train", tuple(parts.split(",")) if parts else None)
-        architecture = architecture_of(network, data.shape)
-        recipe = classifiers.default_recipe(network, dataset, data.parts, short=short)
-        given = {name: value for name, value in changes.items() if value is not None}
-        recipe = replace(recipe, seed=seed, **given)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    overrides = {name: value for name, value in changes.items() if value is not None}
+    architecture, recipe, description = _training(
+        network, dataset, parts.split(",") if parts else None, seed, overrides, short=short
+    )
     echo(f"{architecture.label}: {recipe.label}", err=True)
-    echo(f"on {data.description}", err=True)
+    echo(f"on {description}", err=True)
     echo(f"checkpoint {classifiers.checkpoint_path(architecture, recipe)}", err=True)
-    with Screen().meter("steps") as bar:
+    with Screen().meter("steps") as progress:
         net = classifiers.get_classifier(
             architecture,
             recipe,
             device=device,
             budget=math.inf if minutes is None else 60 * minutes,
-            report=bar.done,
+            report=progress.done,
         )
     echo(f"accuracy {net.accuracy:.4f} on {net.tested_on}")
     echo(f"trained in {net.seconds:.0f} s on {net.trained_on}")
     echo(f"{storage.cache_folder() / classifiers.file_name(architecture, recipe)} ({net.source})")
+
+
+def _training(
+    network: str,
+    dataset: str,
+    parts: Sequence[str] | None,
+    seed: int,
+    overrides: Mapping[str, int | float | str],
+    *,
+    short: bool,
+) -> tuple[ClassifierArchitecture, ImageRecipe, str]:
+    """Architecture and recipe of a training, and the description of its data."""
+    from dataclasses import replace
+
+    from sdp_bench.bench import datasets
+    from sdp_bench.bench.datasets.base import SplitClassification
+    from sdp_bench.bench.errors import UserError
+    from sdp_bench.bench.nets import classifiers
+    from sdp_bench.bench.nets.architectures import architecture_of, network_of
+
+    try:
+        network_of(network)  # before its data are read
+        examples = datasets.dataset(dataset, SplitClassification)
+        data = examples.load("train", tuple(parts) if parts else None)
+        architecture = architecture_of(network, data.shape)
+        recipe = classifiers.default_recipe(network, dataset, data.parts, short=short)
+        recipe = replace(recipe, seed=seed, **overrides)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return architecture, recipe, data.description
 
 
 @options.command(example="sdp-bench recipes --output recipes.csv --seeds 3")
@@ -104,21 +126,24 @@ def recipes(output: Path, seeds: int) -> None:
 
     files.check_writable(output)
     paper = PRESETS["paper"]
-    kinds = list(dict.fromkeys(kind for each in experiments().values() for kind, _ in each.kinds(paper)))
+    architectures: dict[Architecture, None] = {}
+    for experiment in experiments().values():
+        architectures.update((architecture, None) for architecture, _ in experiment.kinds(paper))
     trials = []
-    with Screen().meter("recipes") as bar:
-        for count, kind in enumerate(kinds):
+    with Screen().meter("recipes") as progress:
+        for count, architecture in enumerate(architectures, 1):
 
-            def accuracies(recipe: Recipe, kind: Architecture = kind) -> list[float]:
-                return [net.accuracy for net in get_nets(kind, recipe, range(seeds))]
+            def accuracies(recipe: Recipe, architecture: Architecture = architecture) -> list[float]:
+                return [net.accuracy for net in get_nets(architecture, recipe, range(seeds))]
 
-            trials += attempt(kind, accuracies)
-            bar.done(count + 1, len(kinds), f"{kind.activation} {kind.label}: {trials[-1].recipe.label}")
+            trials += attempt(architecture, accuracies)
+            text = f"{architecture.activation} {architecture.label}: {trials[-1].recipe.label}"
+            progress.done(count, len(architectures), text)
     files.write(output, table(pd.DataFrame(trials)).to_csv(index=False))
     echo(f"{len(trials)} trials in {output}")
 
 
-@click.group(cls=options.Group)
+@click.group(cls=options.CommandGroup)
 def cache() -> None:
     """List or clear the cache: trained nets, checkpoints, and pages of the committed results."""
 

@@ -62,14 +62,14 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     command_class = Command
 
 
 command = functools.partial(click.command, cls=Command)
 
 
-class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
+class ValueType(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
     """click's type of a kind of value, which the kind reads.
 
     Subclasses also inherit from a type of click, which adds the limits to the help, or the completion.
@@ -87,33 +87,33 @@ class Value(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
             self.fail(str(error), param, ctx)
 
 
-class _Limited(Value, click.FloatRange):
-    def __init__(self, kind: values.Whole | values.Number) -> None:
+class _Limited(ValueType, click.FloatRange):
+    def __init__(self, kind: values.Whole | values.Real) -> None:
         click.FloatRange.__init__(self, kind.low, kind.high, kind.is_open)
         super().__init__(kind)
 
 
-class _Choice(Value, click.Choice):  # type: ignore[type-arg]
+class _Choice(ValueType, click.Choice):  # type: ignore[type-arg]
     def __init__(self, kind: values.Choice) -> None:
         click.Choice.__init__(self, kind.choices)
         super().__init__(kind)
 
 
-class _Path(Value, click.Path):
+class _Path(ValueType, click.Path):
     def __init__(self, kind: values.Location) -> None:
         click.Path.__init__(self, file_okay=not kind.is_folder, dir_okay=kind.is_folder)
         super().__init__(kind)
 
 
-def type_of(kind: values.Kind) -> Value:
+def type_of(kind: values.Kind) -> ValueType:
     """Return click's type of a kind of value."""
-    if isinstance(kind, values.Whole | values.Number):
+    if isinstance(kind, values.Whole | values.Real):
         return _Limited(kind)
     if isinstance(kind, values.Choice):
         return _Choice(kind)
     if isinstance(kind, values.Location):
         return _Path(kind)
-    return Value(kind)
+    return ValueType(kind)
 
 
 def at_most_cores(jobs: int | None) -> int | None:
@@ -168,13 +168,13 @@ def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], C
 runs = together(
     option(
         "--run",
-        "Runs to combine, or parts of their numbers, separated by commas (default: the newest).",
+        "Runs to combine, or parts of their ids, separated by commas (default: the newest).",
         values.RUNS,
-        "numbers",
+        "run_ids",
     ),
     option("--all-runs", "Combine all runs.", values.FLAG),
 )
-"""The options `numbers` and `all_runs`, which select runs."""
+"""The options `run_ids` and `all_runs`, which select runs."""
 
 runtime_table = option("--runtime", "CSV table of timings.", values.FILE, "runtime_table", default=RUNTIME)
 preset = option("--preset", "Size of the experiments: smoke, quick or paper.", default="quick")

@@ -41,15 +41,16 @@ def _listed(preset: str) -> Iterator[str]:
 
     settings = preset_of(preset)
     yield f"Experiments (nets x inputs, or seeds, as in the preset {preset})"
-    for each in experiments().values():
-        yield f"  {each.name}\n      {each.description}\n      {each.extent(settings)}"
+    for experiment in experiments().values():
+        yield f"  {experiment.name}\n      {experiment.description}\n      {experiment.extent(settings)}"
     yield "\nPresets"
-    for name, each_settings in PRESETS.items():
-        options = each_settings.metric_options
-        points = metric("w1", options).points, metric("w1_certified", options).points
+    for name, preset_settings in PRESETS.items():
+        metric_options = preset_settings.metric_options
+        points = metric("w1", metric_options).points
+        certified_points = metric("w1_certified", metric_options).points
         yield (
-            f"  {name:<8}{each_settings.design.net_source} nets, {each_settings.sampling.samples} samples, "
-            f"W1 on {points[0]} points, certified on {points[1]}"
+            f"  {name:<8}{preset_settings.design.net_source} nets, {preset_settings.sampling.samples} "
+            f"samples, W1 on {points} points, certified on {certified_points}"
         )
     yield f"\nNoise\n  {', '.join(FORMS)}"
     yield f"\nMetrics\n  {', '.join(metrics())}"
@@ -57,30 +58,30 @@ def _listed(preset: str) -> Iterator[str]:
     yield f"\nRules\n  {', '.join(sdp_ref.rules())}\n  with parameters: monte_carlo:samples=100"
     yield f"  references: {', '.join(references())}"
     yield f"  adapters of other packages: {', '.join(PEERS)}; {GROUP} for all installed ones"
-    others = installed(ENTRY_POINTS, built_in())
-    yield ", ".join(("  your own: path/to/rule.py:MyRule", "package.module:MyRule", *others))
+    installed_rules = installed(ENTRY_POINTS, built_in())
+    yield ", ".join(["  your own: path/to/rule.py:MyRule", "package.module:MyRule", *installed_rules])
 
 
 @options.command(
     example="sdp-bench run iris-tv --rules sdp,dvia --sigma 0.1,1 --depth 4", sections=options.SECTIONS
 )
 @options.argument("experiments", values.WORD, nargs=-1, metavar="EXPERIMENT...")
-@option("--all", "Run all experiments that the preset includes.", values.FLAG, "every")
+@option("--all", "Run all experiments that the preset includes.", values.FLAG, "all_experiments")
 @options.preset
-@options.config(either=[("every", "experiments")])
+@options.config(either=[("all_experiments", "experiments")])
 @options.settings
 @options.jobs
 @option(
     "--executor", "Local processes, or a Dask cluster.", values.Choice(("local", "dask")), default="local"
 )
 @option("--scheduler", "Address of a Dask scheduler; by default --executor dask starts a local cluster.")
-@option("--shard", "Part i of n of the groups, written i/n.", values.PART)
+@option("--shard", "Part i of n of the groups, written i/n.", values.SHARD)
 @option("--group-limit", "Time limit per group in seconds.", values.SECONDS)
 @option("--memory-limit", "Memory limit per worker in GiB (resident).", values.GIBIBYTES)
 @options.database
 def run(
     experiments: tuple[str, ...],
-    every: bool,
+    all_experiments: bool,
     preset: str,
     jobs: int | None,
     executor: str,
@@ -106,14 +107,14 @@ def run(
     from sdp_bench.progress import Screen, command_line
 
     known = known_experiments()
-    if every == bool(experiments):
+    if all_experiments == bool(experiments):
         raise UserError(f"name experiments to run, or --all; experiments: {', '.join(known)}")
     click.get_current_context().with_resource(limited(Limits(group_limit, memory_limit)))
-    given = {k: v for k, v in overrides.items() if v is not None}
+    given = {name: value for name, value in overrides.items() if value is not None}
     settings = preset_of(preset, given)
     requested = chosen(experiments)
-    if every:
-        requested = [each for each in known.values() if not each.size(settings).on_request]
+    if all_experiments:
+        requested = [experiment for experiment in known.values() if not experiment.size(settings).on_request]
     _check_options(requested, given)
     for experiment in requested:
         experiment.check(settings)
@@ -154,14 +155,15 @@ def _check_options(experiments: Sequence[Experiment], given: Mapping[str, Any]) 
     """Raise UserError for options that no requested experiment uses."""
     from sdp_bench.bench.errors import UserError
 
-    ignored = [
-        max(param.secondary_opts if given[param.name] is False else param.opts, key=len)
-        for param in click.get_current_context().command.params
-        if param.name in given and not any(each.takes(param.name) for each in experiments)
-    ]
-    if ignored:
-        names = ", ".join(each.name for each in experiments)
-        raise UserError(f"{', '.join(sorted(ignored))} cannot be used with {names}")
+    unused = []
+    for param in click.get_current_context().command.params:
+        name = param.name
+        if name in given and not any(experiment.takes(name) for experiment in experiments):
+            spellings = param.secondary_opts if given[name] is False else param.opts
+            unused.append(max(spellings, key=len))
+    if unused:
+        names = ", ".join(experiment.name for experiment in experiments)
+        raise UserError(f"{', '.join(sorted(unused))} cannot be used with {names}")
 
 
 @options.command(example="sdp-bench runtime --preset smoke")
@@ -197,9 +199,9 @@ def runtime(preset: str, device: str, threads: int, runtime_table: Path) -> None
     def keep(row: Row) -> None:
         """Store each row at once: on a large net a later method may take minutes, or be interrupted."""
         rows.append(row)
-        again = {(row.architecture, row.phase) for row in rows}
-        kept = [row for row in before if (row.architecture, row.phase) not in again]
-        table.save([*kept, *rows], runtime_table)
+        timed = {(row.architecture, row.phase) for row in rows}
+        others = [row for row in before if (row.architecture, row.phase) not in timed]
+        table.save([*others, *rows], runtime_table)
         name = f"{row.architecture} {row.phase} {row.method}"
         echo(f"{name:<50} {row.ratio:8.2f} times, {row.seconds * 1e3:.1f} ms", err=True)
 

@@ -21,6 +21,8 @@ Cos = module_of(__name__, "Cos", torch.cos)
 
 
 class Power(nn.Module):
+    """x^exponent, elementwise, for a whole exponent."""
+
     def __init__(self, exponent: int) -> None:
         super().__init__()
         self.exponent = exponent
@@ -79,6 +81,8 @@ class Exponential(_Closed):
 
 @dataclass(frozen=True)
 class Squaring(_Closed):
+    """x^2, elementwise. E = m^2 + v, Var = 4 m^2 v + 2 v^2, Cov = 4 m_i m_j c + 2 c^2."""
+
     name: ClassVar[str] = "square"
     label: ClassVar[str] = "square"
     module: ClassVar[type[nn.Module]] = Square
@@ -98,6 +102,8 @@ class Squaring(_Closed):
 
 @dataclass(frozen=True)
 class Sine(_Closed):
+    """sin(x), elementwise; its moments follow from E exp(i X) = exp(i m - v / 2)."""
+
     name: ClassVar[str] = "sin"
     label: ClassVar[str] = "sin"
     module: ClassVar[type[nn.Module]] = Sin
@@ -118,6 +124,8 @@ class Sine(_Closed):
 
 @dataclass(frozen=True)
 class Cosine(_Closed):
+    """cos(x), elementwise; its moments follow from E exp(i X) = exp(i m - v / 2)."""
+
     name: ClassVar[str] = "cos"
     label: ClassVar[str] = "cos"
     module: ClassVar[type[nn.Module]] = Cos
@@ -148,6 +156,8 @@ def _damped(v: Tensor, w: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Powers(Quadrature):
+    """x^n, elementwise, for a whole n of at least 3."""
+
     name: ClassVar[str] = "power"
     label: ClassVar[str] = "power"
     module: ClassVar[type[nn.Module]] = Power

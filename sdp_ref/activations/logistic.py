@@ -52,6 +52,8 @@ class Sigmoid(Quadrature):
 
 @dataclass(frozen=True)
 class Tanh(Quadrature):
+    """tanh(x), elementwise."""
+
     name: ClassVar[str] = "tanh"
     label: ClassVar[str] = "tanh"
     rank: ClassVar[int] = 60
@@ -139,9 +141,9 @@ def _gelu_bend(h: Tensor, k: Tensor, rho: Tensor, a: Tensor, b: Tensor, count: i
         # f'' is the density times 2 - z^2, which leaves the mean of (2 - X^2) (2 - Y^2) given X = Z, Y = Z'.
         inverse = 1 / cosine2
         mu_i, mu_j = a * (x - r * y) * inverse, b * (y - r * x) * inverse
-        across = a * b * r * inverse
-        own = (1 + a * a * inverse - mu_i * mu_i) * (1 + b * b * inverse - mu_j * mu_j)
-        return own + 2 * across * (across + 2 * mu_i * mu_j)
+        cross = a * b * r * inverse
+        squares = (1 + a * a * inverse - mu_i * mu_i) * (1 + b * b * inverse - mu_j * mu_j)
+        return squares + 2 * cross * (cross + 2 * mu_i * mu_j)
 
     return price_integral(h, k, rho, count, limit, factor)
 

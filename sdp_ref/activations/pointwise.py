@@ -72,8 +72,8 @@ class Quadrature(Activation):
 
     @property
     def curve(self) -> Curve:
-        places = (place for place, _, _ in self.jumps)
-        bends = tuple(sorted({*self.bends, *self.corners, *places}))
+        jump_locations = [location for location, _, _ in self.jumps]
+        bends = tuple(sorted({*self.bends, *self.corners, *jump_locations}))
         return Curve(self.from_flat, self.derivative, bends, self.jumps, self.unit, self.knots)
 
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,7 +94,7 @@ class Quadrature(Activation):
 
 
 @dataclass(frozen=True)
-class Pieces(Quadrature):
+class PiecewiseLinear(Quadrature):
     """A piecewise linear function, which may jump between pieces."""
 
     bends: ClassVar[tuple[float, ...]] = ()
@@ -113,7 +113,7 @@ class Pieces(Quadrature):
 
 
 @dataclass(frozen=True)
-class Straight(Pieces):
+class Straight(PiecewiseLinear):
     """A continuous piecewise linear function; covariances are sums of those of ramps, exact to 1e-11."""
 
     layer_seconds: ClassVar[float] = 0.015
@@ -150,10 +150,10 @@ class Apply(nn.Module):
         return with_right_derivative(value, self.call(on_the_right(x)), _at_one_of(self.kinks, x))
 
 
-def _at_one_of(places: Sequence[float], x: Tensor) -> Tensor:
+def _at_one_of(points: Sequence[float], x: Tensor) -> Tensor:
     at = torch.zeros_like(x, dtype=torch.bool)
-    for place in places:
-        at = at | (x.detach() == place)
+    for point in points:
+        at = at | (x.detach() == point)
     return at
 
 
@@ -197,21 +197,21 @@ class Pointwise(Quadrature):
     @property
     def jumps(self) -> tuple[Jump, ...]:
         """Those of `places` where the one-sided limits differ."""
-        return tuple(
-            (place, left, right)
-            for place, left, right in self._sides()
-            if abs(right - left) > 1e-12 * max(1.0, abs(left), abs(right))
-        )
+        jumps = []
+        for point, left, right in self._sides():
+            if abs(right - left) > 1e-12 * max(1.0, abs(left), abs(right)):
+                jumps.append((point, left, right))
+        return tuple(jumps)
 
     def _sides(self) -> list[Jump]:
         """Each of `places` with the neighbouring values."""
-        found = []
-        for place in self.places:
-            beside = torch.tensor([place] * 2, dtype=torch.float64)
+        sides = []
+        for point in self.places:
+            points = torch.tensor([point] * 2, dtype=torch.float64)
             ends = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64)
-            left, right = self.call(torch.nextafter(beside, ends)).tolist()
-            found.append((place, left, right))
-        return found
+            left, right = self.call(torch.nextafter(points, ends)).tolist()
+            sides.append((point, left, right))
+        return sides
 
     def derivative(self, x: Tensor) -> Tensor:
         """f'(x), elementwise; the derivative from the right at one of `places`."""
@@ -231,14 +231,14 @@ class Pointwise(Quadrature):
         with torch.no_grad():
             wide = torch.where(variance == 0, 1.0, variance)
             finer = replace(self.curve, panels=2 * PANELS)
-            shift, again = curve_mean_variance(finer, mean, wide)
-            largest = (again / wide).sqrt() + _AGREEMENT
-            apart = (self.function(mean) + shift - m).abs() + (again.sqrt() - v.sqrt()).abs()
-            agree = apart <= _AGREEMENT * wide.sqrt() * largest.clamp(min=1)
-            agree &= curve_misfit(finer, mean, wide) <= _MISFIT * again.sqrt() + _LOST * m.abs()
-            for place, left, right in self._sides():
+            shift, finer_variance = curve_mean_variance(finer, mean, wide)
+            largest = (finer_variance / wide).sqrt() + _AGREEMENT
+            difference = (self.function(mean) + shift - m).abs() + (finer_variance.sqrt() - v.sqrt()).abs()
+            agree = difference <= _AGREEMENT * wide.sqrt() * largest.clamp(min=1)
+            agree &= curve_misfit(finer, mean, wide) <= _MISFIT * finer_variance.sqrt() + _LOST * m.abs()
+            for point, left, right in self._sides():
                 if not (math.isfinite(left) and math.isfinite(right)):
-                    agree &= (mean - place).abs() > _REACH * wide.sqrt()
+                    agree &= (mean - point).abs() > _REACH * wide.sqrt()
         if not bool((agree | (variance == 0)).all()):
             raise NoFormulaForLawError(f"moments of {self.text}, which its quadrature does not settle")
         return m, v

@@ -40,6 +40,8 @@ class _Momentless(Activation):
 
 @dataclass(frozen=True)
 class SquareRoot(_Momentless):
+    """sqrt(x), elementwise; NaN for negative x."""
+
     name: ClassVar[str] = "sqrt"
     label: ClassVar[str] = "sqrt"
     module: ClassVar[type[nn.Module]] = Sqrt
@@ -50,6 +52,8 @@ class SquareRoot(_Momentless):
 
 @dataclass(frozen=True)
 class InverseSquareRoot(_Momentless):
+    """1 / sqrt(x), elementwise."""
+
     name: ClassVar[str] = "rsqrt"
     label: ClassVar[str] = "rsqrt"
     module: ClassVar[type[nn.Module]] = Rsqrt
@@ -60,6 +64,8 @@ class InverseSquareRoot(_Momentless):
 
 @dataclass(frozen=True)
 class Inverse(_Momentless):
+    """1 / x, elementwise."""
+
     name: ClassVar[str] = "reciprocal"
     label: ClassVar[str] = "reciprocal"
     module: ClassVar[type[nn.Module]] = Reciprocal
@@ -70,6 +76,8 @@ class Inverse(_Momentless):
 
 @dataclass(frozen=True)
 class Logarithm(_Momentless):
+    """log(x), elementwise."""
+
     name: ClassVar[str] = "log"
     label: ClassVar[str] = "log"
     module: ClassVar[type[nn.Module]] = Log

@@ -34,7 +34,7 @@ class Softsign(Quadrature):
     name: ClassVar[str] = "softsign"
     label: ClassVar[str] = "Softsign"
     module: ClassVar[type[nn.Module]] = nn.Softsign
-    knots: ClassVar[tuple[float, ...]] = (*KNOTS, *(2.0**k * KNOTS[-1] for k in range(1, 12)))
+    knots: ClassVar[tuple[float, ...]] = KNOTS + tuple(2.0**k * KNOTS[-1] for k in range(1, 12))
 
     def derivative(self, x: Tensor) -> Tensor:
         return (1 + x.abs()).square().reciprocal()
@@ -86,9 +86,9 @@ class Softplus(Quadrature):
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        place = self.threshold / self.beta
+        knee = self.threshold / self.beta
         below = max(self.threshold, 0.0) + math.log1p(math.exp(-abs(self.threshold)))
-        return () if below == self.threshold else ((place, below / self.beta, place),)
+        return () if below == self.threshold else ((knee, below / self.beta, knee),)
 
     def derivative(self, x: Tensor) -> Tensor:
         z = x * self.beta

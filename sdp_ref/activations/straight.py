@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sdp_ref.activations.base import module_of
 from sdp_ref.activations.numerics.quadrature import Jump
-from sdp_ref.activations.pointwise import Pieces, Straight
+from sdp_ref.activations.pointwise import PiecewiseLinear, Straight
 from sdp_ref.errors import NoFormulaError
 
 
@@ -52,8 +52,12 @@ class Hardtanh(Straight):
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        below = (0.0,) if math.isfinite(self.min_val) else ()
-        return (*below, 1.0, *((0.0,) if math.isfinite(self.max_val) else ()))
+        slopes = [1.0]
+        if math.isfinite(self.min_val):
+            slopes.insert(0, 0.0)
+        if math.isfinite(self.max_val):
+            slopes.append(0.0)
+        return tuple(slopes)
 
     def function(self, x: Tensor) -> Tensor:
         return x.clamp(self.min_val, self.max_val)
@@ -106,7 +110,7 @@ def _are_numbers(*values: object) -> bool:
 
 
 @dataclass(frozen=True)
-class _Shrink(Pieces):
+class _Shrink(PiecewiseLinear):
     """A function that is 0 within lambd >= 0 of 0 and has slope 1 beyond."""
 
     kinks: ClassVar[tuple[float, ...]] = (-0.5, 0.5)
@@ -149,7 +153,7 @@ class Hardshrink(_Shrink):
 
 
 @dataclass(frozen=True)
-class Threshold(Pieces):
+class Threshold(PiecewiseLinear):
     """x above a threshold, and a constant up to it."""
 
     name: ClassVar[str] = "threshold"
@@ -173,8 +177,8 @@ class Threshold(Pieces):
 
     @property
     def jumps(self) -> tuple[Jump, ...]:
-        place, before = float(self.threshold), float(self.value)
-        return () if place == before else ((place, 0.0, place - before),)
+        threshold, before = float(self.threshold), float(self.value)
+        return () if threshold == before else ((threshold, 0.0, threshold - before),)
 
     def from_flat(self, x: Tensor) -> Tensor:
         return torch.where(x > self.threshold, x - self.value, torch.zeros_like(x))

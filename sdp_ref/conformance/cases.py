@@ -67,6 +67,7 @@ separate checks test singular covariances.
 
 
 def tensor(values: object) -> Tensor:
+    """Float64 tensor of nested numbers or of an array, of the same shape."""
     return torch.as_tensor(np.asarray(values, dtype=np.float64))
 
 
@@ -104,7 +105,7 @@ def structured(name: str | None, seed: int) -> dict[str, tuple[nn.Sequential, tu
     between = [] if name is None else [activation(name).build()]
     first, last, more = dense((2, 2, 2, 2), None, seed)
     conv = _filled(nn.Conv2d(1, 2, 2), seed)
-    found = {
+    nets = {
         "flattened": (chain(nn.Flatten(), *dense((9, 2), None, seed), *between), IMAGE),
         "convolution": (chain(conv, *between, nn.Flatten(), *dense((8, 2), None, seed)), IMAGE),
         "nested": (chain(first, nn.Sequential(*between, last, more)), (2,)),
@@ -113,10 +114,13 @@ def structured(name: str | None, seed: int) -> dict[str, tuple[nn.Sequential, tu
         "many": (dense((12, 6, 5), name, seed), (12,)),
     }
     if name is None or ACTIVATIONS[name].kinks:
-        wide, deep = _apart(_WIDE, 0.1, 3.0, seed), [_apart(2, 0.6, 1.0, seed + n) for n in range(_DEEP)]
-        found["wide"] = chain(wide, *between, *dense((_WIDE, 2), None, seed)), (_WIDE,)
-        found["deep"] = chain(*(m for layer in deep for m in (layer, *between)), last), (2,)
-    return found
+        wide = _nearly_diagonal(_WIDE, 0.1, 3.0, seed)
+        nets["wide"] = chain(wide, *between, *dense((_WIDE, 2), None, seed)), (_WIDE,)
+        deep: list[nn.Module] = []
+        for n in range(_DEEP):
+            deep += [_nearly_diagonal(2, 0.6, 1.0, seed + n), *between]
+        nets["deep"] = chain(*deep, last), (2,)
+    return nets
 
 
 CONVOLUTIONS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -155,10 +159,10 @@ def _filled(layer: nn.Module, seed: int) -> nn.Module:
 _WIDE, _DEEP = 128, 8
 
 
-def _apart(width: int, own: float, bias: float, seed: int) -> nn.Linear:
+def _nearly_diagonal(width: int, diagonal_weight: float, bias: float, seed: int) -> nn.Linear:
     """Square layer whose units have noise of their own, and are positive if inputs are above -1."""
     rng = np.random.default_rng([seed, width])
-    weight = np.round(rng.uniform(0, 0.3, (width, width)) / width**0.5, 3) + own * np.eye(width)
+    weight = np.round(rng.uniform(0, 0.3, (width, width)) / width**0.5, 3) + diagonal_weight * np.eye(width)
     return linear(weight, np.full(width, bias))
 
 
@@ -182,7 +186,9 @@ def dense(widths: Sequence[int], name: str | None, seed: int, *, bias: bool = Tr
         modules += [linear(weight, shift)]
         if name is not None:
             modules += [activation(name).build()]
-    return chain(*(modules[:-1] if name is not None else modules))
+    if name is not None:
+        del modules[-1]  # no activation after the last layer
+    return chain(*modules)
 
 
 def diagonal(n: int, seed: int, batch: int = 1) -> DiagonalGaussian:
@@ -193,6 +199,7 @@ def diagonal(n: int, seed: int, batch: int = 1) -> DiagonalGaussian:
 
 
 def singular(n: int, seed: int) -> Iterator[AnyGaussian]:
+    """Two laws of n inputs with a singular covariance: one input without noise, and rank 2."""
     x, rng = diagonal(n, seed), np.random.default_rng([seed, n, 2])
     yield DiagonalGaussian(x.mean, torch.cat([0 * x.variance[:, :1], x.variance[:, 1:]], 1))
     root = np.round(rng.uniform(0.2, 0.9, (1, n, 2)), 1)

@@ -35,7 +35,8 @@ class Expected:
     covariance_tolerance: Tensor
 
     def rows(self, index: Sequence[int]) -> Expected:
-        return Expected(*(getattr(self, f.name)[list(index)] for f in fields(self)))
+        selected = {f.name: getattr(self, f.name)[list(index)] for f in fields(self)}
+        return Expected(**selected)
 
     def plus(self, errors: StandardErrors | None) -> Expected:
         """With wider tolerances for results that have standard errors."""
@@ -128,9 +129,8 @@ def within(got: Prediction, want: Expected) -> Verdict:
     if got.full:
         pairs.append(("covariance", got.covariance, want.covariance, want.covariance_tolerance))
     else:
-        variance, tolerance = (
-            v.diagonal(dim1=-2, dim2=-1) for v in (want.covariance, want.covariance_tolerance)
-        )
+        variance = want.covariance.diagonal(dim1=-2, dim2=-1)
+        tolerance = want.covariance_tolerance.diagonal(dim1=-2, dim2=-1)
         pairs.append(("variance", got.variance, variance, tolerance))
     worst = Verdict(True)
     for name, value, reference, tolerance in pairs:

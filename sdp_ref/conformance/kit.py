@@ -93,11 +93,11 @@ def check_rule(
     checks, subject = named_checks(only), Subject(chosen, seed)
     unknown = _unknown(subject) if only is None else ()
     results, reasons = [], dict[str, str]()
-    for found in itertools.chain((run(check, subject, seed) for check in checks), unknown):
-        result = found
-        if found.status == "failed" and found.known is None:
-            first = reasons.setdefault(found.detail, found.name)
-            result = found if first == found.name else replace(found, same_as=first)
+    for outcome in itertools.chain((run(check, subject, seed) for check in checks), unknown):
+        result = outcome
+        if outcome.status == "failed" and outcome.known is None:
+            first = reasons.setdefault(outcome.detail, outcome.name)
+            result = outcome if first == outcome.name else replace(outcome, same_as=first)
         results.append(result)
         if progress is not None:
             progress(result)

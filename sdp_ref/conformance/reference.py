@@ -51,7 +51,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Moments:
+class OpMoments:
     """X ~ N(mean, covariance), and mean and covariance of an op of X."""
 
     mean: Sequence[float]
@@ -60,9 +60,9 @@ class Moments:
     moments: Sequence[Sequence[float]]
 
 
-def of_op(name: str) -> Sequence[Moments]:
+def of_op(name: str) -> Sequence[OpMoments]:
     """Reference moments of an op in :data:`~sdp_ref.conformance.cases.OPS`, independent components first."""
-    return [Moments(**row) for row in _read("ops.json")[name]]
+    return [OpMoments(**row) for row in _read("ops.json")[name]]
 
 
 def known(activations: Iterable[str]) -> list[str]:

@@ -23,6 +23,7 @@ from sdp_ref.laws import DiagonalGaussian, Law, Mixture
 
 
 def seed_globally(seed: int) -> None:
+    """Seed the global generators of torch, numpy and random."""
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002  the legacy global state is what a rule might read
     random.seed(seed)
@@ -100,8 +101,10 @@ class Subject:
 
     def __init__(self, rule: Any, seed: int = 0) -> None:
         self.name: str = rule.name
-        own = getattr(rule, "seed", None)
-        if own is not None and not _is_integer(own):  # a seed per law would restrict the batch size
+        rule_seed = getattr(rule, "seed", None)
+        if rule_seed is not None and not _is_integer(
+            rule_seed
+        ):  # a seed per law would restrict the batch size
             rule = with_attribute(rule, "seed", seed) or rule
         self.rule = rule
         self.claims: Collection[str] = getattr(rule, "claims", None) or ()
@@ -136,10 +139,10 @@ class Subject:
         return with_attribute(self.rule, "samples", samples)
 
     def _depends_on_seed(self) -> bool:
-        own = getattr(self.rule, "seed", None)
-        if own is None or not _is_integer(own):
+        seed = getattr(self.rule, "seed", None)
+        if seed is None or not _is_integer(seed):
             return False
-        other = with_attribute(self.rule, "seed", own + 1)
+        other = with_attribute(self.rule, "seed", seed + 1)
         if other is None:
             return False
         net = nn.Linear(2, 1, bias=False, dtype=torch.float64)

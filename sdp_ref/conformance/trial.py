@@ -26,8 +26,8 @@ def as_code(net: nn.Module, x: Law, rule: Any, check: str, seed: int) -> str:
     dtype = str(x.location.dtype)
     lines = ["import torch", "from torch import nn", "import sdp_ref as sr"]
     lines += ["torch.set_printoptions(precision=10)"]
-    own = dict.fromkeys(type(m) for m in net.modules() if _is_own(m))
-    lines += [f"from {kind.__module__} import {kind.__name__}" for kind in own]
+    kinds = dict.fromkeys(type(m) for m in net.modules() if _is_own(m))
+    lines += [f"from {kind.__module__} import {kind.__name__}" for kind in kinds]
     lines += [f"net = {_module(net)}.to({dtype}).{'train' if net.training else 'eval'}()"]
     state = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
     if state:

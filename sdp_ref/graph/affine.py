@@ -133,6 +133,7 @@ class Rearrangement(Affine):
 
     @property
     def keeps_order(self) -> bool:
+        """Whether flattened components keep their order, so that covariances (B, n, n) do not change."""
         return isinstance(self.module, nn.Flatten | nn.Unflatten | nn.Identity | Reshape)
 
     def weight(self, x: Tensor) -> Tensor:
@@ -143,6 +144,8 @@ class Rearrangement(Affine):
 
 
 class ConstantPadding(Rearrangement):
+    """Padding of an event with a constant, which is the b of A x + b."""
+
     def linear(self, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ARG002
         padding = self.module.padding
         if len(padding) == 2 * x.ndim and any(padding[-2:]):  # (1, -1) shifts examples and keeps their number
@@ -212,6 +215,8 @@ class Interpolation(Affine):
 
 
 class LinearMap(Affine):
+    """`nn.Linear`: W x + b for x (..., n) and W (m, n), in the dtype of x."""
+
     def value(self, x: Tensor) -> Tensor:
         return F.linear(x, cast(self.module.weight, x), cast(self.module.bias, x))
 
@@ -334,13 +339,16 @@ class AveragePool(Pool):
         if not isinstance(m, nn.AvgPool1d):
             pool = F.avg_pool2d if isinstance(m, nn.AvgPool2d) else F.avg_pool3d
             return pool(x, m.kernel_size, m.stride, m.padding, m.ceil_mode, True, 1)
-        size, stride, padding = (
-            v[0] if isinstance(v, tuple) else v for v in (m.kernel_size, m.stride, m.padding)
-        )
+        size, stride, padding = _number(m.kernel_size), _number(m.stride), _number(m.padding)
         summed = F.avg_pool2d(
             x.unsqueeze(-2), (1, size), (1, stride), (0, padding), m.ceil_mode, True, divisor_override=1
         )
         return summed.squeeze(-2)
+
+
+def _number(option: Any) -> int:
+    """An option of a one-dimensional op, which may be given as a tuple of one number."""
+    return int(option[0] if isinstance(option, tuple) else option)
 
 
 class AdaptiveAveragePool(Pool):

@@ -64,7 +64,7 @@ class Attention(nn.Module):
     @staticmethod
     def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         if not (q.ndim == k.ndim == v.ndim >= 3) or not (q.shape[1:-2] == k.shape[1:-2] == v.shape[1:-2]):
-            shapes = " and ".join(str(tuple(each.shape[1:])) for each in (q, k, v))
+            shapes = " and ".join(str(tuple(value.shape[1:])) for value in (q, k, v))
             raise NoLinearPartError(f"attention over values of shapes {shapes}")
 
 
@@ -197,9 +197,9 @@ class ScalarGroups:
         if n != (2 if form.centred else 1):
             return None
         sign = torch.tensor([1.0, -1.0] if form.centred else [1.0], dtype=x.dtype, device=x.device)
-        one = torch.ones_like(x[:1])
-        scale = one if form.gain is None else one * form.gain
-        shift = 0 * one if form.shift is None else 0 * one + form.shift
+        ones = torch.ones_like(x[:1])
+        scale = ones if form.gain is None else ones * form.gain
+        shift = 0 * ones if form.shift is None else 0 * ones + form.shift
         gain = scale.reshape(places.shape) * sign
         return cls(Direction(form.eps), places, sign / n, gain, shift.reshape(places.shape))
 
@@ -265,9 +265,9 @@ def mean_field(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     slope = (1 + _LAMBDA * variance).rsqrt()
     mean = mean.clamp(min=_LOWEST)
     shares = (slope * (mean.unsqueeze(-2) - mean.unsqueeze(-1))).softmax(-1)
-    own = shares.diagonal(dim1=-2, dim2=-1)
-    total = own.sum(-1, keepdim=True)
-    p = own / total
-    pulls = own.unsqueeze(-1) * shares * slope
+    shares_of_group = shares.diagonal(dim1=-2, dim2=-1)
+    total = shares_of_group.sum(-1, keepdim=True)
+    p = shares_of_group / total
+    pulls = shares_of_group.unsqueeze(-1) * shares * slope
     jacobian = torch.diag_embed(pulls.sum(-1)) - pulls  # derivative of `own`
     return p, (jacobian - p.unsqueeze(-1) * jacobian.sum(-2, keepdim=True)) / total.unsqueeze(-1)

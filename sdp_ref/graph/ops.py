@@ -114,6 +114,8 @@ class Sum(nn.Module):
 
 
 class Mean(Sum):
+    """Mean over dimensions `dims` of an event: (N, *event) to (N, *rest)."""
+
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(self.dims, self.keepdim)
 

@@ -97,13 +97,16 @@ def memory_of(tensor: Tensor) -> int:
 
 
 def overwritten(
-    old: Tensor, new: Tensor, place: tuple[Any, Any, int], written: tuple[Any, Any, int], length: int
+    old: Tensor, new: Tensor, view: tuple[Any, Any, int], written: tuple[Any, Any, int], length: int
 ) -> Tensor:
-    """Return a view of memory after a write to another view of it."""
+    """Return the contents of a view of memory after `new` is written to another view of it.
+
+    `old` are the former contents. Views are given by size, stride and offset in a memory of `length` entries.
+    """
     memory = torch.zeros(length, dtype=new.dtype, device=new.device)
-    memory.as_strided(*place).copy_(old)
+    memory.as_strided(*view).copy_(old)
     memory.as_strided(*written).copy_(new)
-    return memory.as_strided(*place).clone()
+    return memory.as_strided(*view).clone()
 
 
 def leaves(tree: Any) -> list[Any]:
@@ -130,7 +133,7 @@ _OF_SHAPES = frozenset(
     ["new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"]
 )
 # running statistics in training mode, which the schema does not declare
-_WRITES_UNSAID = {"batch_norm", "native_batch_norm", "instance_norm"}
+_WRITES_STATISTICS = {"batch_norm", "native_batch_norm", "instance_norm"}
 _LOCK = threading.RLock()  # module hooks and torch's settings are shared by all threads
 
 
@@ -219,7 +222,7 @@ class _Recorder(TorchDispatchMode):
         draws = torch.Tag.nondeterministic_seeded in func.tags and not _switched_off(func, args, kwargs)
         if func._schema.is_mutable:
             return self._write(func, args, kwargs, reads, draws)
-        if name in _WRITES_UNSAID:
+        if name in _WRITES_STATISTICS:
             for tensor in tensors:
                 if tensor not in self.values:
                     self._keep(tensor)
@@ -302,8 +305,18 @@ class _Recorder(TorchDispatchMode):
         self.count += sum(is_new)
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else () for t in results)
         real = tuple(isinstance(t, Tensor) and t.is_floating_point() for t in results)
-        described = outputs, shapes, real, self._place(function), draws, sources
-        self.entries.append(Entry(function, tuple(args), kwargs, *described))
+        entry = Entry(
+            function=function,
+            args=tuple(args),
+            kwargs=kwargs,
+            outputs=outputs,
+            shapes=shapes,
+            real=real,
+            path=self._path_of(function),
+            draws=draws,
+            sources=sources,
+        )
+        self.entries.append(entry)
         for tensor, index in zip(results, outputs, strict=True):
             if index is not None:
                 self.values[tensor] = index
@@ -341,12 +354,13 @@ class _Recorder(TorchDispatchMode):
             for entry in self.entries
         ]
 
-    def _place(self, func: Any) -> str:
-        inside = self.path[-1] if self.path else ""
-        if inside and self.layer[-1]:
-            return inside
+    def _path_of(self, func: Any) -> str:
+        """Path of an op for messages: that of the active torch layer, or of the active module and the op."""
+        active = self.path[-1] if self.path else ""
+        if active and self.layer[-1]:
+            return active
         name = getattr(func, "_opname", getattr(func, "__name__", "op")).strip("_")
-        return f"{inside}.{name}" if inside else name
+        return f"{active}.{name}" if active else name
 
     def _write(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reads: bool, draws: bool
@@ -364,26 +378,34 @@ class _Recorder(TorchDispatchMode):
         if len(written) != 1:
             raise UntraceableError(f"a net that writes several values at once ({func._opname})")
         (target,) = written
-        sources = tuple(roots.values())
-        views = self._overlapping_views(target)
         # all contents are read before the op overwrites them
-        contents = [Ref(self.values[view]) if view in self.values else view.clone() for view in views]
-        referring = self._referring((args, kwargs))
+        views = self._overlapping_views(target)
+        old_contents = [Ref(self.values[view]) if view in self.values else view.clone() for view in views]
+        old_args, old_kwargs = self._referring((args, kwargs))
         if target not in self.values:  # a constant becomes a value
-            target_contents = target.clone()
-            referring = mapped(lambda leaf: target_contents if leaf is target else leaf, referring)
+            old_target = target.clone()
+            old_args, old_kwargs = mapped(
+                lambda leaf: old_target if leaf is target else leaf, (old_args, old_kwargs)
+            )
         result = func(*args, **kwargs)
-        function, given_args, given_kwargs = _out_of_place(func, referring[0], referring[1], target.shape)
-        self._enter(function, given_args, given_kwargs, [target], draws, new=True, sources=sources)
-        for view, view_contents in zip(views, contents, strict=True):
-            if _geometry(view) == _geometry(target) and view.dtype == target.dtype:
-                self.values[view] = self.values[target]
-                continue
-            length = target.untyped_storage().nbytes() // target.element_size()
-            new_contents = Ref(self.values[target])
-            arguments = (view_contents, new_contents, _geometry(view), _geometry(target), length)
-            self._enter(overwritten, arguments, {}, [view], draws, new=True, sources=sources)
+        sources = tuple(roots.values())
+        function, new_args, new_kwargs = _out_of_place(func, old_args, old_kwargs, target.shape)
+        self._enter(function, new_args, new_kwargs, [target], draws, new=True, sources=sources)
+        for view, contents in zip(views, old_contents, strict=True):
+            self._overwrite(view, contents, target, draws, sources)
         return result
+
+    def _overwrite(
+        self, view: Tensor, contents: Any, target: Tensor, draws: bool, sources: tuple[Tensor, ...]
+    ) -> None:
+        """Record that a write to `target` changed a view of the same memory with these former contents."""
+        if _geometry(view) == _geometry(target) and view.dtype == target.dtype:
+            self.values[view] = self.values[target]
+            return
+        length = target.untyped_storage().nbytes() // target.element_size()
+        new_contents = Ref(self.values[target])
+        arguments = (contents, new_contents, _geometry(view), _geometry(target), length)
+        self._enter(overwritten, arguments, {}, [view], draws, new=True, sources=sources)
 
     def _overlapping_views(self, target: Tensor) -> list[Tensor]:
         """Other live tensors that share memory with `target`."""
@@ -418,15 +440,17 @@ class _Recorder(TorchDispatchMode):
             self.modules.setdefault(id(module), module)
             self.path.append(names.get(id(module)) or (self.path[-1] if self.path else ""))
             self.layer.append(type(module).__module__.startswith("torch.nn") and not module._modules)
-            calls.append((self._taken(module, args, whole), len(self.entries)))
+            calls.append((self._span_inputs(module, args, whole), len(self.entries)))
 
         def left(module: nn.Module, _args: Any, kwargs: dict[str, Any], result: Any) -> None:
             if threading.get_ident() != thread:
                 return
-            (inputs, start), path, _ = calls.pop(), self.path.pop(), self.layer.pop()
+            inputs, start = calls.pop()
+            path = self.path.pop()
+            self.layer.pop()
             if inputs and not kwargs and isinstance(result, Tensor) and result in self.values:
-                span = (inputs, self.values[result], start, len(self.entries), path)
-                self.spans.append(Span(module, *span))
+                span = Span(module, inputs, self.values[result], start, len(self.entries), path)
+                self.spans.append(span)
 
         before = register_module_forward_pre_hook(entered)
         after = register_module_forward_hook(left, with_kwargs=True, always_call=True)
@@ -436,7 +460,9 @@ class _Recorder(TorchDispatchMode):
             before.remove()
             after.remove()
 
-    def _taken(self, module: nn.Module, args: tuple[Any, ...], whole: Collection[type]) -> tuple[int, ...]:
+    def _span_inputs(
+        self, module: nn.Module, args: tuple[Any, ...], whole: Collection[type]
+    ) -> tuple[int, ...]:
         """Values that a module reads if its call is recorded as a span; otherwise empty."""
         hooked = module._forward_hooks or module._forward_pre_hooks
         if type_before_parametrizations(module) not in whole or hooked or getattr(module, "inplace", False):
@@ -471,9 +497,9 @@ class _Listed(TorchFunctionMode):
 
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    for place, argument in enumerate(func._schema.arguments):
-        if place < len(args):
-            yield argument, args[place]
+    for position, argument in enumerate(func._schema.arguments):
+        if position < len(args):
+            yield argument, args[position]
         elif argument.name in kwargs:
             yield argument, kwargs[argument.name]
 

@@ -66,7 +66,7 @@ class Layout:
             return x
         shape = list(x.shape)
         parts = [self.outer, shape[self.dim] // self.folded, self.inner]
-        kept = [size for place, size in enumerate(parts) if place == 1 or size > 1]
+        kept = [size for position, size in enumerate(parts) if position == 1 or size > 1]
         shape[self.dim : self.dim + 1] = kept
         return x.reshape(shape).movedim(self.dim + (self.outer > 1), 0)
 
@@ -96,10 +96,10 @@ def batch_dimension(
 
 def row_of(first: Tensor, second: Tensor, sizes: tuple[int, int]) -> tuple[Layout, Tensor] | None:
     """Return the part for one example of a constant that is repeated for each example of a batch."""
-    found = batch_dimension(tuple(first.shape), tuple(second.shape), sizes)
-    if found is None:
+    batch = batch_dimension(tuple(first.shape), tuple(second.shape), sizes)
+    if batch is None:
         return None
-    dim, folded = found
+    dim, folded = batch
     for outer in {1, folded}:
         layout = Layout(dim, outer, folded // outer)
         rows = torch.cat([layout.batch_first(first), layout.batch_first(second)])
@@ -124,9 +124,9 @@ class Step:
 def last_uses(steps: Sequence[Step]) -> list[frozenset[int]]:
     """For each step, the values that are not read afterwards (never the output)."""
     last: dict[int, int] = {}
-    for place, step in enumerate(steps):
-        last.update(dict.fromkeys(step.inputs, place))
-    return [frozenset(i for i in step.inputs if last[i] == place) for place, step in enumerate(steps)]
+    for number, step in enumerate(steps):
+        last.update(dict.fromkeys(step.inputs, number))
+    return [frozenset(i for i in step.inputs if last[i] == number) for number, step in enumerate(steps)]
 
 
 _N = 3  # number of examples in a probe
@@ -343,15 +343,17 @@ class _Node:
         if name in _STEPS or not made[self.output].is_floating_point():
             yield made[self.output]
         elif name in _LARGER:
-            first, second = (made[a.index] if isinstance(a, Ref) else a for a in self.replay.entry.args[:2])
+            first, second = self.replay.entry.args[:2]
+            first = made[first.index] if isinstance(first, Ref) else first
+            second = made[second.index] if isinstance(second, Ref) else second
             yield torch.as_tensor(first > second)
         elif name in OPERATORS and len(taken) == 1:
             entry = self.replay.entry
             kind = OPERATORS[name]
             activation = activation_of(kind.from_op(name, *entry.args[1:], **entry.kwargs))
-            places = activation.corners if isinstance(activation, Quadrature) else activation.kinks
-            for place in places:
-                yield taken[0] > place
+            corners = activation.corners if isinstance(activation, Quadrature) else activation.kinks
+            for corner in corners:
+                yield taken[0] > corner
 
 
 class Composition:
@@ -380,7 +382,7 @@ class Composition:
         flips = [(number, i) for number, s in enumerate(self._signals(_GRID)) for i in _changes(s)]
         if len(flips) > _MOST_BENDS:
             raise NoFormulaError(f"a function of one value that bends more than {_MOST_BENDS} times")
-        found = set()
+        bends = set()
         for number, i in flips:
             low, high = _GRID[i : i + 1], _GRID[i + 1 : i + 2]
             before = self._signals(low)[number]
@@ -389,8 +391,8 @@ class Composition:
                 low, high = (middle, high) if same else (low, middle)
             ends = [0.0 if abs(float(end)) < _TINY else float(end) for end in (low, high)]
             # prefer the end that looks like a literal of the source
-            found.add(min(ends, key=lambda end: len(repr(end))))
-        return tuple(sorted(found))
+            bends.add(min(ends, key=lambda end: len(repr(end))))
+        return tuple(sorted(bends))
 
     def _signals(self, x: Tensor) -> list[Tensor]:
         made = self._made(x)

@@ -148,21 +148,21 @@ class _Reader:
             replace(a, args=_same(a.args, b.args), kwargs=_same(a.kwargs, b.kwargs))
             for a, b in zip(self.first.entries, self.second.entries, strict=True)
         ]
-        for place, entry in enumerate(entries):
+        for position, entry in enumerate(entries):
             for index in _refs((entry.args, entry.kwargs)):
-                self.last_use[index] = place
+                self.last_use[index] = position
         spans: dict[int, Span] = {}
-        for each in self.first.spans:  # of several spans with one start, the outermost, which ends last
-            if each.stop > each.start:
-                spans[each.start] = each
-        place = 0
-        while place < len(entries):
-            span = spans.get(place)
+        for call in self.first.spans:  # of several spans with one start, the outermost, which ends last
+            if call.stop > call.start:
+                spans[call.start] = call
+        position = 0
+        while position < len(entries):
+            span = spans.get(position)
             if span is not None and self._taken_whole(span):
-                place = span.stop
+                position = span.stop
             else:
-                self._step(place, entries[place])
-                place += 1
+                self._step(position, entries[position])
+                position += 1
         output = self.values[self.first.output]
         unknown = output.index > 0 and isinstance(self.steps[output.index - 1].module, Unknown)
         if output.layout != Layout() and not (unknown and output.layout is None):
@@ -172,12 +172,11 @@ class _Reader:
     def _taken_whole(self, span: Span) -> bool:
         """Turn a module call into one step if its values are batch first and no inner value is read later."""
         entries = self.first.entries[span.start : span.stop]
-        made = {
-            o: (place, which)
-            for place, entry in enumerate(entries, span.start)
-            for which, o in enumerate(entry.outputs)
-            if o is not None
-        }
+        made = {}  # position in the tape of each value, and which output of its entry it is
+        for position, entry in enumerate(entries, span.start):
+            for which, output in enumerate(entry.outputs):
+                if output is not None:
+                    made[output] = position, which
         inner = made.keys() - {span.output}
         if span.output not in made or any(self.last_use.get(o, -1) >= span.stop for o in inner):
             return False
@@ -188,8 +187,8 @@ class _Reader:
         inputs = tuple(v.index for v in taken)
         self.steps.append(Step(span.module, inputs, span.path))
         if any(isinstance(attribute, Tensor) for attribute in vars(span.module).values()):
-            for place in range(span.start, span.stop):  # such as a weight that the net computed
-                self._depend(self.first.entries[place].sources, self._constants(place))
+            for position in range(span.start, span.stop):  # such as a weight that the net computed
+                self._depend(self.first.entries[position].sources, self._constants(position))
         self.values[span.output] = whole = Value(len(self.steps), layout, shape)
         if span.stop - span.start == 1:
             (entry,) = entries
@@ -199,31 +198,31 @@ class _Reader:
         return True
 
     def _formed(
-        self, place: int, which: int, taken: Iterable[Value]
+        self, position: int, which: int, taken: Iterable[Value]
     ) -> tuple[tuple[int, ...], Layout | None]:
         """Shape of an output, and location of the batch in it if it follows from shapes and inputs."""
-        first = self.first.entries[place].shapes[which]
-        second = self.second.entries[place].shapes[which]
-        found = batch_dimension(first, second, _SIZES)
-        if found is None:
+        first = self.first.entries[position].shapes[which]
+        second = self.second.entries[position].shapes[which]
+        batch = batch_dimension(first, second, _SIZES)
+        if batch is None:
             return first, None
-        dim, folded = found
+        dim, folded = batch
         if folded == 1:
             return first, Layout(dim)
         like = next((v.layout for v in taken if v.layout is not None and v.layout.folded == folded), None)
         return first, Layout(dim, 1, folded) if like is None else Layout(dim, like.outer, like.inner)
 
-    def _step(self, place: int, entry: Entry) -> None:
+    def _step(self, position: int, entry: Entry) -> None:
         """Add the steps of one entry, or an unknown one."""
         taken = {i: self.values[i] for i in _refs((entry.args, entry.kwargs))}
         before = len(self.steps)
-        roots = self._constants(place)
+        roots = self._constants(position)
         self._depend(entry.sources)
         self.roots.update(dict.fromkeys((o for o in entry.outputs if o is not None), roots))
         for which, output in enumerate(entry.outputs):
             if output is None:
                 continue
-            shape, layout = self._formed(place, which, taken.values())
+            shape, layout = self._formed(position, which, taken.values())
             replay = Replay(entry, which, taken, layout, self.dtype)
             self.fusion.note(output, replay, Value(0, layout, shape))
             self.values[output] = self._output(output, replay, shape)
@@ -233,19 +232,19 @@ class _Reader:
         else:
             self._depend(roots)
 
-    def _constants(self, place: int) -> list[Tensor]:
+    def _constants(self, position: int) -> list[Tensor]:
         """Roots of the constants that an entry reads directly or as views."""
-        first, second = self.first.entries[place], self.second.entries[place]
+        first, second = self.first.entries[position], self.second.entries[position]
         roots = {}
         first_leaves, second_leaves = leaves((first.args, first.kwargs)), leaves((second.args, second.kwargs))
-        for one, other in zip(first_leaves, second_leaves, strict=False):
-            if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+        for first_leaf, second_leaf in zip(first_leaves, second_leaves, strict=False):
+            if not (isinstance(first_leaf, Tensor) and isinstance(second_leaf, Tensor)):
                 continue
-            root = self.first.roots.get(memory_of(one))
+            root = self.first.roots.get(memory_of(first_leaf))
             if root is None:
                 continue
             roots[id(root)] = root
-            if memory_of(one) != memory_of(other):  # made by other ways than torch's ops
+            if memory_of(first_leaf) != memory_of(second_leaf):  # made by other ways than torch's ops
                 states = ((*m.parameters(), *m.buffers()) for m in self.first.modules)
                 roots |= {id(tensor): tensor for state in states for tensor in state}
         return list(roots.values())
@@ -333,13 +332,13 @@ def _same(a: Any, b: Any) -> Any:
         if a.shape == b.shape:
             same = torch.equal(a, b) or torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
             return a if same else Varies()
-        found = row_of(a, b, _SIZES)
-        return Varies() if found is None else PerExample(*found)
+        row = row_of(a, b, _SIZES)
+        return Varies() if row is None else PerExample(*row)
     if isinstance(a, int) and isinstance(b, int) and a != b:
-        each, rest = divmod(a, _SIZES[0])
-        if rest or each * _SIZES[1] != b:
+        factor, rest = divmod(a, _SIZES[0])
+        if rest or factor * _SIZES[1] != b:
             raise differs
-        return Multiple(each)
+        return Multiple(factor)
     both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
     if type(a) is not type(b) or not (a is b or both_nan or _equal(a, b)):
         raise differs
@@ -375,18 +374,19 @@ def _check(steps: Sequence[Step], tape: Tape) -> None:
     try:
         with by_ordinary_ops():  # those of the tape, so that no net amplifies a difference of rounding
             for step in steps:
-                values.append(step.module(*(values[i] for i in step.inputs)))
+                values.append(step.module(*[values[i] for i in step.inputs]))
     except NoFormulaError:
         return  # a handler will report it with its path
-    found, right, digits = values[-1].double(), tape.result.double(), torch.finfo(tape.result.dtype)
-    if found.shape == right.shape:
-        alike = (found == right) | (found.isnan() & right.isnan())
-        off = torch.where(alike, 0.0, (found - right).abs())
+    outputs, expected = values[-1].double(), tape.result.double()
+    digits = torch.finfo(tape.result.dtype)
+    if outputs.shape == expected.shape:
+        equal = (outputs == expected) | (outputs.isnan() & expected.isnan())
+        error = torch.where(equal, 0.0, (outputs - expected).abs())
         # relative to each output, and where it is 0 to the rounding of the others
-        size = right.abs().nan_to_num(0, 0, 0)
+        size = expected.abs().nan_to_num(0, 0, 0)
         largest = size.amax() if size.numel() else 0.0
         allowed = _SAME * (size + size.amax(0)) + _ROUNDINGS * digits.eps * largest + digits.tiny
-        if bool((off <= allowed).all()):  # comparisons with NaN are false
+        if bool((error <= allowed).all()):  # comparisons with NaN are false
             return
     raise UntraceableError("a net that reads its input by other ways than torch's ops (NumPy, say)")
 
@@ -404,6 +404,7 @@ def _needed(steps: list[Step], output: int) -> list[Step]:
     for index in range(output, 0, -1):
         if index in needed:
             needed.update(steps[index - 1].inputs)
-    number = {0: 0} | {index: place for place, index in enumerate(sorted(needed - {0}), start=1)}
-    kept = [steps[index - 1] for index in sorted(needed - {0})]
-    return [replace(step, inputs=tuple(number[i] for i in step.inputs)) for step in kept]
+    results = sorted(needed - {0})
+    new_number = {index: number for number, index in enumerate([0, *results])}
+    kept = [steps[index - 1] for index in results]
+    return [replace(step, inputs=tuple(new_number[i] for i in step.inputs)) for step in kept]

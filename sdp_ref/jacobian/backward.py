@@ -88,19 +88,19 @@ class Walk:
     def _from(
         self, position: int, arrived: dict[Slot, _Cotangents], rows: int, x: Tensor, bound: int
     ) -> Tensor:
-        for place in range(position, len(self.nodes)):
-            node = self.nodes[place]
+        """Pull back `rows` cotangents that arrived at slots of the nodes from `position` on."""
+        for index in range(position, len(self.nodes)):
+            node = self.nodes[index]
             parts = min(rows, math.ceil(rows * self._bytes(node) / max(1, bound)))
             if parts > 1:
                 most = math.ceil(rows / parts)
-                stacks = (
-                    {slot: _Cotangents(g.tensor[i : i + most], g.owned) for slot, g in arrived.items()}
-                    for i in range(0, rows, most)
-                )
-                counts = (min(most, rows - i) for i in range(0, rows, most))
-                return torch.cat(
-                    [self._from(place, s, n, x, bound) for s, n in zip(stacks, counts, strict=True)]
-                )
+                results = []
+                for start in range(0, rows, most):
+                    stack = {}
+                    for slot, g in arrived.items():
+                        stack[slot] = _Cotangents(g.tensor[start : start + most], g.owned)
+                    results.append(self._from(index, stack, min(most, rows - start), x, bound))
+                return torch.cat(results)
             slots = range(len(node._input_metadata))
             given = {k: arrived.pop((node, k)) for k in slots if (node, k) in arrived}
             wanted = self.wanted[node]
@@ -119,8 +119,10 @@ class Walk:
 
     def _bytes(self, node: Node) -> int:
         """Size of the largest input or output of `node`."""
-        before = (node.next_functions[i] for i in self.wanted[node])
-        values = [*node._input_metadata, *(n._input_metadata[k] for n, k in before)]
+        values = list(node._input_metadata)
+        for i in self.wanted[node]:
+            before, k = node.next_functions[i]
+            values.append(before._input_metadata[k])
         sizes: list[int] = [math.prod(v.shape) * v.dtype.itemsize for v in values]
         return max(sizes)
 

@@ -104,7 +104,7 @@ def _steps(net: Net, x: Tensor) -> Net | None:
     def run(v: Tensor) -> Tensor:
         values = [v]
         for step in steps:
-            values.append(step.module(*(values[i] for i in step.inputs)))
+            values.append(step.module(*[values[i] for i in step.inputs]))
         return values[-1]
 
     return run

@@ -37,21 +37,21 @@ def linear_part(function: Function, points: Sequence[Tensor]) -> tuple[Tensor, F
         if not given[0].shape[1]:
             return value.new_zeros(len(value), 0, *value.shape[1:])
 
-        def one(*tangents: Tensor) -> Tensor:
+        def directional(*tangents: Tensor) -> Tensor:
             return torch.func.jvp(function, points, tangents)[1]
 
-        widest = max(each[0].numel() for each in (value, *points))
+        widest = max(x[0].numel() for x in (value, *points))
         chunk = max(1, _CHUNK // max(1, len(value) * widest))
         try:
             with RightDerivative(repeated=True):
-                return torch.func.vmap(one, 1, 1, chunk_size=chunk)(*given)
+                return torch.func.vmap(directional, 1, 1, chunk_size=chunk)(*given)
         except NoFormulaError:
             raise
         except (RuntimeError, NotImplementedError):  # no formula for an op, or none under vmap
             pass
-        side = torch.cat([each.flatten(2) for each in given], 2)
-        through = side @ whole().mT
-        return through.reshape(*side.shape[:2], *value.shape[1:])
+        concatenated = torch.cat([x.flatten(2) for x in given], 2)
+        image = concatenated @ whole().mT
+        return image.reshape(*concatenated.shape[:2], *value.shape[1:])
 
     return value, rows
 
@@ -63,34 +63,42 @@ def spread_through(
     exponent: float,
     pointwise: bool = False,
 ) -> Tensor:
-    """Sums of abs(J)^exponent times the spread of each component, J the Jacobian at the points."""
+    """Sums of abs(J)^exponent times the spread of each component, (B, *out), J the Jacobian at the points.
+
+    `points` and `spreads` are (B, *event) per argument. If `pointwise`, J is diagonal.
+    """
     value, rows = linear_part(function, points)
-    if not pointwise or any(each.shape != value.shape for each in points):
+    if not pointwise or any(x.shape != value.shape for x in points):
         return spread_by_rows(rows, spreads, exponent, value)
-    zeros = [torch.zeros_like(each).unsqueeze(1) for each in points]
+    zeros = [torch.zeros_like(x).unsqueeze(1) for x in points]
     total = torch.zeros_like(value)
-    for place, spread in enumerate(spreads):
-        slope = rows(*zeros[:place], torch.ones_like(zeros[place]), *zeros[place + 1 :]).squeeze(1)
-        total = total + raised(slope, exponent) * spread
+    for i, spread in enumerate(spreads):
+        tangents = list(zeros)
+        tangents[i] = torch.ones_like(zeros[i])
+        total = total + raised(rows(*tangents).squeeze(1), exponent) * spread
     return total
 
 
 def spread_by_rows(rows: Function, spreads: Sequence[Tensor], exponent: float, value: Tensor) -> Tensor:
-    """Sums of abs(J)^exponent times the spread of each component, J by its products with rows."""
+    """Sums of abs(J)^exponent times the spread of each component, (B, *out), J by its products with rows.
+
+    `spreads` are (B, *event) per argument, and `value` (B, *out) is the output.
+    """
     m = value[0].numel()
-    inputs = sum(each[0].numel() for each in spreads)
+    inputs = sum(spread[0].numel() for spread in spreads)
     if m * inputs > _MOST:
         text = f"a Jacobian of {m} by {inputs} components, more than {_MOST:,} entries"
         raise NoFormulaError(text)
     total = torch.zeros_like(value)
-    for place, spread in enumerate(spreads):
+    for argument, spread in enumerate(spreads):
         n = spread[0].numel()
         chunk = max(1, _CHUNK // max(1, len(value) * max(n, m)))
-        for some in torch.arange(n, device=value.device).split(chunk):
-            given = [value.new_zeros(len(value), len(some), *each.shape[1:]) for each in spreads]
-            given[place].flatten(2)[:, torch.arange(len(some)), some] = 1
-            weights = spread.flatten(1)[:, some].reshape(-1, len(some), *[1] * (value.ndim - 1))
-            total = total + (raised(rows(*given), exponent) * weights).sum(1)
+        for components in torch.arange(n, device=value.device).split(chunk):
+            count = len(components)
+            tangents = [value.new_zeros(len(value), count, *x.shape[1:]) for x in spreads]
+            tangents[argument].flatten(2)[:, torch.arange(count), components] = 1
+            weights = spread.flatten(1)[:, components].reshape(-1, count, *[1] * (value.ndim - 1))
+            total = total + (raised(rows(*tangents), exponent) * weights).sum(1)
     return total
 
 
@@ -99,15 +107,15 @@ def _value(function: Function, points: Sequence[Tensor]) -> Tensor:
         value = function(*points)
     if not isinstance(value, Tensor) or value.ndim < 1 or len(value) != len(points[0]):
         raise NoLinearPartError("an op that does not give one value, a row for each row of what it takes")
-    if len(value) > 1 and not _alone(function, points, value.detach()):
+    if len(value) > 1 and not _rows_are_separate(function, points, value.detach()):
         raise NoLinearPartError("an op that couples the rows of a batch")
     return value
 
 
-def _alone(function: Function, points: Sequence[Tensor], value: Tensor) -> bool:
+def _rows_are_separate(function: Function, points: Sequence[Tensor], value: Tensor) -> bool:
     """Whether the last row does not depend on the others, up to rounding."""
     with torch.no_grad():
-        row = function(*(each[-1:] for each in points))
+        row = function(*[x[-1:] for x in points])
     largest = value[-1:].abs().amax().item() if value.numel() else 0.0
     return row.shape == value[-1:].shape and torch.allclose(
         row, value[-1:], rtol=_ROUNDING, atol=_ROUNDING * largest, equal_nan=True
@@ -116,16 +124,17 @@ def _alone(function: Function, points: Sequence[Tensor], value: Tensor) -> bool:
 
 def _jacobian(function: Function, points: Sequence[Tensor]) -> Tensor:
     """Jacobian (B, m, n) with respect to the concatenated components of all points."""
-    sizes = [each[0].numel() for each in points]
+    sizes = [x[0].numel() for x in points]
 
-    def of(side: Tensor) -> Tensor:
-        parts = side.split(sizes, 1)
-        return function(*(p.reshape(x.shape) for p, x in zip(parts, points, strict=True)))
+    def of_concatenated(concatenated: Tensor) -> Tensor:
+        parts = concatenated.split(sizes, 1)
+        return function(*[part.reshape(x.shape) for part, x in zip(parts, points, strict=True)])
 
-    side = torch.cat([each.flatten(1) for each in points], 1)
-    size = side.detach().abs()
+    concatenated = torch.cat([x.flatten(1) for x in points], 1)
+    size = concatenated.detach().abs()
     size = size + size.mean(1, keepdim=True)
-    return jacobian_of(of, side, create_graph=torch.is_grad_enabled(), spread=size)[1].flatten(2)
+    create_graph = torch.is_grad_enabled()
+    return jacobian_of(of_concatenated, concatenated, create_graph=create_graph, spread=size)[1].flatten(2)
 
 
 def in_dtype(module: nn.Module, *values: Tensor) -> Tensor:
@@ -142,5 +151,5 @@ def in_dtype(module: nn.Module, *values: Tensor) -> Tensor:
     if plain := cast(vars(module).items()):
         module = copy.copy(module)  # shallow: parameters are shared
         vars(module).update(plain)
-    own = {**cast(module.named_parameters()), **cast(module.named_buffers())}
-    return functional_call(module, own, values) if own else module(*values)
+    tensors = {**cast(module.named_parameters()), **cast(module.named_buffers())}
+    return functional_call(module, tensors, values) if tensors else module(*values)

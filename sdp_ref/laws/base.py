@@ -262,9 +262,9 @@ class Law:
                 checks += value.soundness(derived=derived)
             elif isinstance(value, torch.Tensor):
                 checks.append((torch.isfinite(value.detach()).all(), f"{field.name} is not finite".__str__))
-        own = {field.name for field in fields(self)}
+        stored = {field.name for field in fields(self)}
         for name in self.negative:
-            if derived or name in own:
+            if derived or name in stored:
                 value = getattr(self, name).detach()
                 checks.append(((value >= 0).all(), f"{name} is negative".__str__))
         return tuple(checks)
@@ -283,18 +283,21 @@ class Law:
 
     def rows(self: LawT, index: slice) -> LawT:
         """Select the laws of a slice that is not empty."""
-        values = ((f.name in self.batched, getattr(self, f.name)) for f in fields(self))
-        return unchecked(
-            type(self), *(v[index] if own or isinstance(v, torch.Tensor) else v for own, v in values)
-        )
+        values = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            per_law = f.name in self.batched or isinstance(value, torch.Tensor)
+            values.append(value[index] if per_law else value)
+        return unchecked(type(self), *values)
 
     def to(self: LawT, *args: Any, **kwargs: Any) -> LawT:
         """Move or cast every tensor as :meth:`torch.Tensor.to` does."""
-        moved = (getattr(self, f.name) for f in fields(self))
-        law = unchecked(
-            type(self), *(v.to(*args, **kwargs) if isinstance(v, torch.Tensor | Law) else v for v in moved)
-        )
-        return noted(law, self.notes)
+        values = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            movable = isinstance(value, torch.Tensor | Law)
+            values.append(value.to(*args, **kwargs) if movable else value)
+        return noted(unchecked(type(self), *values), self.notes)
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
@@ -302,7 +305,7 @@ class Law:
         if len({law.event_shape for law in laws}) > 1:
             raise UndefinedError("laws of different shapes do not make one batch")
 
-        def both(name: str) -> Any:
+        def joined_field(name: str) -> Any:
             values = [getattr(law, name) for law in laws]
             if isinstance(values[0], torch.Tensor):
                 return torch.cat(values)
@@ -313,7 +316,7 @@ class Law:
                 raise UndefinedError(f"laws of different parameters do not make one batch: {described}")
             return values[0]
 
-        return unchecked(type(laws[0]), *(both(f.name) for f in fields(laws[0])))
+        return unchecked(type(laws[0]), *[joined_field(f.name) for f in fields(laws[0])])
 
 
 def unchecked(family: type[LawT], *values: object) -> LawT:
@@ -362,6 +365,7 @@ def _failed(checks: Sequence[Check]) -> Iterator[Callable[[], str]]:
 
 
 def finite(name: str, value: Tensor) -> Check:
+    """Check that a tensor of any shape has no NaN and no infinite entries, for :func:`require`."""
     sound = torch.isfinite(value.detach()).all()
     return sound, lambda: f"{name} must be finite, but has NaN or infinite entries"
 
@@ -404,6 +408,7 @@ def check_location(name: str, value: object) -> Tensor:
 
 
 def check_shape(name: str, value: Tensor, shape: Sequence[int]) -> None:
+    """Require a tensor of exactly this shape, without broadcasting."""
     if tuple(value.shape) != tuple(shape):
         raise ValueError(f"{name} must have shape {tuple(shape)}, got {tuple(value.shape)}")
 

@@ -120,24 +120,27 @@ class Empirical(Law):
             self.weights if self.weights is not None else points.new_ones(points.shape[:2]) / points.shape[1]
         )
         flat = self.at_rows(value.double())
-        each = flat.reshape(-1, self.batch, *self.event_shape)
-        found = [(self._spread(weights.double()) * (points > one.unsqueeze(1))).sum(1) for one in each]
-        return torch.stack(found).reshape(flat.shape)
+        spread_weights = self._spread(weights.double())
+        survival = []
+        for threshold in flat.reshape(-1, self.batch, *self.event_shape):
+            exceeds = points > threshold.unsqueeze(1)
+            survival.append((spread_weights * exceeds).sum(1))
+        return torch.stack(survival).reshape(flat.shape)
 
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """Concatenate laws; those with fewer points repeat their last one with weight 0."""
-        each = [law for law in laws if isinstance(law, Empirical)]
-        most = max(law.samples.shape[1] for law in each)
-        if all(law.weights is None and law.samples.shape[1] == most for law in each):
-            return unchecked(cls, torch.cat([law.samples for law in each]), None)
+        empirical = [law for law in laws if isinstance(law, Empirical)]
+        most = max(law.samples.shape[1] for law in empirical)
+        if all(law.weights is None and law.samples.shape[1] == most for law in empirical):
+            return unchecked(cls, torch.cat([law.samples for law in empirical]), None)
         samples, weights = [], []
-        for law in each:
-            own = law.samples
-            count = own.shape[1]
-            given = own.new_full(own.shape[:2], 1 / count) if law.weights is None else law.weights
-            last = own[:, -1:].expand(-1, most - count, *law.event_shape)
-            samples.append(torch.cat([own, last], 1))
+        for law in empirical:
+            points = law.samples
+            count = points.shape[1]
+            given = points.new_full(points.shape[:2], 1 / count) if law.weights is None else law.weights
+            last = points[:, -1:].expand(-1, most - count, *law.event_shape)
+            samples.append(torch.cat([points, last], 1))
             weights.append(torch.nn.functional.pad(given, (0, most - count)))
         return unchecked(cls, torch.cat(samples), torch.cat(weights))
 
@@ -204,7 +207,7 @@ class Quantiles(Law):
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
         """Return the quantile functions, which map each component separately."""
-        place = self.values.device if device is None else device
+        target = self.values.device if device is None else device
         kind = self.values.dtype if dtype is None else dtype
         levels = self.levels.detach().double().cpu()
         values = self.values[0].detach().flatten(1).double().cpu()
@@ -214,20 +217,23 @@ class Quantiles(Law):
             right = torch.searchsorted(levels, at).clamp(1, len(levels) - 1)
             share = (at - levels[right - 1]) / (levels[right] - levels[right - 1])
             low, high = values.gather(0, right - 1), values.gather(0, right)
-            return (low + share * (high - low)).to(place, kind)
+            return (low + share * (high - low)).to(target, kind)
 
         return draws
 
     def survival(self, value: Tensor) -> Tensor:
         flat = self.at_rows(value.double())
-        asked = flat.reshape(-1, self.batch * self.dimension).mT.contiguous()
-        values = self.values.detach().double().flatten(2).transpose(1, 2).reshape(len(asked), -1).contiguous()
+        thresholds = flat.reshape(-1, self.batch * self.dimension).mT.contiguous()
+        values = (
+            self.values.detach().double().flatten(2).transpose(1, 2).reshape(len(thresholds), -1).contiguous()
+        )
         levels = self.levels.double()
-        right = torch.searchsorted(values, asked, right=True).clamp(1, len(levels) - 1)
+        right = torch.searchsorted(values, thresholds, right=True).clamp(1, len(levels) - 1)
         low, high = values.gather(1, right - 1), values.gather(1, right)
-        share = ((asked - low) / torch.where(high > low, high - low, 1.0)).clamp(0, 1)
+        share = ((thresholds - low) / torch.where(high > low, high - low, 1.0)).clamp(0, 1)
         below = levels[right - 1] + share * (levels[right] - levels[right - 1])
-        below = torch.where(asked < values[:, :1], 0.0, torch.where(asked >= values[:, -1:], 1.0, below))
+        below = torch.where(thresholds >= values[:, -1:], 1.0, below)
+        below = torch.where(thresholds < values[:, :1], 0.0, below)
         return (1 - below).mT.reshape(flat.shape)
 
     def rows(self, index: slice) -> Quantiles:
@@ -236,10 +242,11 @@ class Quantiles(Law):
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """Concatenate laws with the same levels."""
-        each = [law for law in laws if isinstance(law, Quantiles)]
-        if any(not torch.equal(law.levels, each[0].levels) for law in each):
+        quantiles = [law for law in laws if isinstance(law, Quantiles)]
+        levels = quantiles[0].levels
+        if any(not torch.equal(law.levels, levels) for law in quantiles):
             raise UndefinedError("laws of quantiles at different levels do not make one batch")
-        return unchecked(cls, each[0].levels, torch.cat([law.values for law in each]))
+        return unchecked(cls, levels, torch.cat([law.values for law in quantiles]))
 
     def _integral(self, ends: Tensor, values: Tensor, power: int) -> Tensor:
         """Integrate a power of the quantile function, with values `ends` at the levels."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -124,17 +123,17 @@ class ForeignLaw(Law):
 
     @property
     def mean(self) -> Tensor:
-        return self._asked("mean")
+        return self._stated_moment("mean")
 
     @property
     def variance(self) -> Tensor:
-        return self._asked("variance")
+        return self._stated_moment("variance")
 
     def log_prob(self, value: Tensor) -> Tensor:
         if not hasattr(self.given, "log_prob"):
             raise UndefinedError(f"{self.described} has no density")
         try:
-            return self._each(self._density, value, 0).double()
+            return self._at_chosen_rows(self._density, value, 0).double()
         except NotImplementedError:
             raise UndefinedError(f"{self.described} has no density") from None
 
@@ -152,20 +151,24 @@ class ForeignLaw(Law):
         chosen = tuple(row for law in laws for row in law.chosen)
         return unchecked(cls, laws[0].given, torch.cat([law.centre for law in laws]), chosen, laws[0].whole)
 
-    def _each(self, function: Callable[[Tensor], Tensor], value: Tensor, trailing: int) -> Tensor:
+    def _at_chosen_rows(self, function: Callable[[Tensor], Tensor], value: Tensor, trailing: int) -> Tensor:
         """Evaluate a function of the whole batch, (..., whole, *event), at values of the chosen rows."""
-        event, places = self.event_shape, range(self.batch)
+        event = self.event_shape
         lead = value.shape[: value.ndim - len(event) - 1]
         values = value.to(self.centre).expand(*lead, self.batch, *event).movedim(len(lead), 0)
-        rest, done = dict.fromkeys(places), []
-        while rest:  # a row may be chosen several times: evaluate as many distinct rows as possible at once
-            now = {self.chosen[place]: place for place in reversed(rest)}
-            some = values[[now.get(row, next(iter(rest))) for row in range(self.whole)]]
-            found = function(some.movedim(0, len(lead)))
-            done += [(place, found.select(found.ndim - trailing - 1, row)) for row, place in now.items()]
-            for place in now.values():
-                del rest[place]
-        return torch.stack([each for _, each in sorted(done, key=operator.itemgetter(0))], len(lead))
+        waiting = list(range(self.batch))
+        results: dict[int, Tensor] = {}
+        while (
+            waiting
+        ):  # a row may be chosen several times: evaluate as many distinct rows as possible at once
+            law_of_row = {self.chosen[law]: law for law in reversed(waiting)}
+            # rows that are not evaluated get any valid values
+            laws = [law_of_row.get(row, waiting[0]) for row in range(self.whole)]
+            output = function(values[laws].movedim(0, len(lead)))
+            for row, law in law_of_row.items():
+                results[law] = output.select(output.ndim - trailing - 1, row)
+            waiting = [law for law in waiting if law not in results]
+        return torch.stack([results[law] for law in range(self.batch)], len(lead))
 
     def _density(self, rows: Tensor) -> Tensor:
         return self.given.log_prob(rows)
@@ -173,14 +176,14 @@ class ForeignLaw(Law):
     def _drawn(self, samples: int, generator: torch.Generator | None) -> Tensor:
         raise NotImplementedError
 
-    def _asked(self, name: str) -> Tensor:
+    def _stated_moment(self, name: str) -> Tensor:
         try:
-            found = getattr(self.given, name, None)
+            moment = getattr(self.given, name, None)
         except NotImplementedError:
-            found = None
-        if found is None:
+            moment = None
+        if moment is None:
             raise UndefinedError(f"{self.described} has no {name}")
-        value = torch.as_tensor(found() if callable(found) else found)[list(self.chosen)].to(self.centre)
+        value = torch.as_tensor(moment() if callable(moment) else moment)[list(self.chosen)].to(self.centre)
         if not bool(torch.isfinite(value).all()):
             raise UndefinedError(f"{self.described} has no finite {name}")
         return value
@@ -203,7 +206,7 @@ class TorchLaw(ForeignLaw):
     def covariance(self) -> Tensor:
         """The covariance that torch gives, or the diagonal one of independent components."""
         if hasattr(self.given, "covariance_matrix"):
-            return self._asked("covariance_matrix")
+            return self._stated_moment("covariance_matrix")
         if isinstance(self.given, torch.distributions.Independent) and not self.given.base_dist.event_shape:
             return torch.diag_embed(self.variance.flatten(1))
         if self.dimension == 1:
@@ -225,11 +228,11 @@ class TorchLaw(ForeignLaw):
         if self.standard is None:
             return super().push(device, dtype)
         (row,), base = self.chosen, _placed(self.given, "cpu").base_dist  # the variates are on the CPU
-        place = self.centre[:1].flatten(1).to(device, dtype)
+        like = self.centre[:1].flatten(1).to(device, dtype)
 
         def draws(uniform: Tensor) -> Tensor:
             inner = uniform.double().unflatten(1, self.event_shape).unsqueeze(1)
-            return base.icdf(inner)[:, row].flatten(1).to(place)
+            return base.icdf(inner)[:, row].flatten(1).to(like)
 
         return draws
 
@@ -239,7 +242,7 @@ class TorchLaw(ForeignLaw):
         if not isinstance(given, torch.distributions.Independent) or given.base_dist.event_shape:
             return super().survival(value)
         try:
-            below = self._each(given.base_dist.cdf, value, len(self.event_shape))
+            below = self._at_chosen_rows(given.base_dist.cdf, value, len(self.event_shape))
         except (NotImplementedError, ValueError):  # ValueError: a value outside the support
             return super().survival(value)
         # the same without torch's validation, which torch disables after its first compilation
@@ -279,7 +282,7 @@ class SampledLaw(ForeignLaw):
 
     @property
     def covariance(self) -> Tensor:
-        return self._asked("covariance")
+        return self._stated_moment("covariance")
 
     def _density(self, rows: Tensor) -> Tensor:
         """Evaluate the density on the device of the samples, since the wrapped object cannot be moved."""
@@ -331,13 +334,14 @@ def _copied(part: Any, device: torch.device | str, done: dict[int, tuple[Any, An
     if id(part) in done:  # a transform and its inverse refer to each other
         return done[id(part)][1]
     if isinstance(part, list | tuple):
-        return type(part)(_copied(each, device, done) for each in part)
+        return type(part)([_copied(element, device, done) for element in part])
     if isinstance(part, torch.Tensor):
         done[id(part)] = part, part.to(device)
     elif isinstance(part, torch.distributions.Distribution | torch.distributions.Transform):
         copied = object.__new__(type(part))  # copy.copy drops a transform's reference to its inverse
         done[id(part)] = part, copied
-        vars(copied).update({name: _copied(each, device, done) for name, each in vars(part).items()})
+        for name, attribute in vars(part).items():
+            vars(copied)[name] = _copied(attribute, device, done)
     else:
         return part
     return done[id(part)][1]

@@ -278,8 +278,8 @@ def _scales_apart(covariance: Tensor, dtype: torch.dtype) -> Tensor:
     """Standard deviations, shape (B, n), or ones where no variance is lost in the rounding of the largest."""
     variance = covariance.detach().diagonal(dim1=-2, dim2=-1)
     variance = torch.where(variance > 0, variance, 1.0)
-    apart = variance.amax(-1, keepdim=True) > _APART * variance.amin(-1, keepdim=True)
-    return torch.where(apart | torch.tensor(dtype != torch.float64), variance.sqrt(), 1.0)
+    uneven = variance.amax(-1, keepdim=True) > _APART * variance.amin(-1, keepdim=True)
+    return torch.where(uneven | torch.tensor(dtype != torch.float64), variance.sqrt(), 1.0)
 
 
 def _definite(law: Gaussian | DiagonalGaussian) -> Tensor:

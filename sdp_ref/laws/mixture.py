@@ -165,18 +165,17 @@ class Mixture(Law):
         weights = self.weights.double().log()
         rows = max(1, _VALUES // (self.weights.numel() * max(1, self.dimension)))
         parts = []
-        for some in flat.split(rows):
-            each = self.components.log_prob(some.repeat_interleave(self.pieces, 1))
-            parts.append((each.unflatten(1, weights.shape) + weights).logsumexp(2))
+        for points in flat.split(rows):
+            densities = self.components.log_prob(points.repeat_interleave(self.pieces, 1))
+            parts.append((densities.unflatten(1, weights.shape) + weights).logsumexp(2))
         return torch.cat(parts).reshape(values.shape[: values.ndim - len(event)])
 
     def survival(self, value: Tensor) -> Tensor:
         event, values = self.event_shape, self.at_rows(value)
-        each = self.components.survival(
-            values.reshape(-1, self.batch, *event).repeat_interleave(self.pieces, 1)
-        )
+        points = values.reshape(-1, self.batch, *event)
+        of_components = self.components.survival(points.repeat_interleave(self.pieces, 1))
         weights = self.weights.double().reshape(self.weights.shape + (1,) * len(event))
-        mixed: Tensor = (each.unflatten(1, self.weights.shape) * weights).sum(2)
+        mixed: Tensor = (of_components.unflatten(1, self.weights.shape) * weights).sum(2)
         return mixed.reshape(values.shape)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
@@ -207,8 +206,9 @@ class Mixture(Law):
             missing = most - law.pieces
             weights.append(torch.nn.functional.pad(law.weights, (0, missing)))
             for b in range(law.batch):
-                own = law.components.rows(slice(b * law.pieces, (b + 1) * law.pieces))
-                components.extend([own, *[own[-1]] * missing])
+                of_law = law.components.rows(slice(b * law.pieces, (b + 1) * law.pieces))
+                components.append(of_law)
+                components += [of_law[-1]] * missing
         return unchecked(cls, torch.cat(weights), joined(components))
 
     def _split(self, values: Tensor) -> Tensor:
@@ -285,8 +285,8 @@ class Pieces:
         open_rows = np.flatnonzero(at >= 0)
         while len(open_rows):
             cut = at[open_rows]
-            plane, here = self.planes[cut], points[open_rows]
-            side = np.einsum("rn,rn->r", plane[:, :-1], here) + plane[:, -1] < 0
+            plane, open_points = self.planes[cut], points[open_rows]
+            side = np.einsum("rn,rn->r", plane[:, :-1], open_points) + plane[:, -1] < 0
             following = np.where(side, self.below[cut], self.above[cut])
             at[open_rows] = following
             open_rows = open_rows[following >= 0]
@@ -301,8 +301,8 @@ class Pieces:
         values = np.empty((len(points), self.maps.shape[1]))
         starts = np.flatnonzero(np.diff(regions[order], prepend=-1))
         for rows in np.split(order, starts[1:]) if len(order) else ():
-            own = self.maps[regions[rows[0]]]
-            values[rows] = points[rows] @ own[:, :-1].T + own[:, -1]
+            affine_map = self.maps[regions[rows[0]]]
+            values[rows] = points[rows] @ affine_map[:, :-1].T + affine_map[:, -1]
         return values
 
 
@@ -345,7 +345,7 @@ class PiecewiseGaussian(Law):
     @property
     def counts(self) -> tuple[int, ...]:
         """Number of regions of each law."""
-        return tuple(len(each.weights) for each in self.pieces)
+        return tuple(len(mixture_pieces.weights) for mixture_pieces in self.pieces)
 
     @property
     def standard(self) -> Standard:
@@ -354,15 +354,15 @@ class PiecewiseGaussian(Law):
     @property
     def variates(self) -> int:
         """Rank of the input covariance."""
-        return max(int(each.maps.shape[2]) - 1 for each in self.pieces)
+        return max(int(mixture_pieces.maps.shape[2]) - 1 for mixture_pieces in self.pieces)
 
     def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
         pieces = self.pieces[0]
-        place = self.mean.device if device is None else device
+        target = self.mean.device if device is None else device
         kind = self.mean.dtype if dtype is None else dtype
 
         def draws(noise: Tensor) -> Tensor:
             points = noise.detach().double().cpu().numpy()[:, : pieces.maps.shape[2] - 1]
-            return torch.from_numpy(pieces(points)).to(place, kind)
+            return torch.from_numpy(pieces(points)).to(target, kind)
 
         return draws

@@ -44,6 +44,7 @@ def check_classes(what: str, location: Tensor) -> None:
 
 
 def check_labels(labels: object, location: Tensor) -> Tensor:
+    """Require class indices (B,) for scores (B, classes); return them as int64, on the device of these."""
     batch, classes = location.shape
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
         raise ValueError(f"labels must be a tensor of class indices (integers), got {_kind(labels)}")
@@ -51,9 +52,9 @@ def check_labels(labels: object, location: Tensor) -> Tensor:
         raise ValueError("labels must be class indices (integers), got booleans")
     check_shape("labels", labels, (batch,))
     labels = labels.to(device=location.device, dtype=torch.int64)
-    outside = labels[(labels < 0) | (labels >= classes)]
-    if outside.numel():
-        raise ValueError(f"labels must lie in 0..{classes - 1} for {classes} classes, got {int(outside[0])}")
+    invalid = labels[(labels < 0) | (labels >= classes)]
+    if invalid.numel():
+        raise ValueError(f"labels must lie in 0..{classes - 1} for {classes} classes, got {int(invalid[0])}")
     return labels
 
 
@@ -66,6 +67,7 @@ def check_like(name: str, value: object, like: Tensor, what: str) -> Tensor:
 
 
 def check_float(name: str, value: object) -> Tensor:
+    """Require a finite float32 or float64 tensor of any shape, and return it."""
     if not isinstance(value, Tensor) or value.dtype not in _DTYPES:
         raise ValueError(f"{name} must be a float32 or float64 tensor, got {_kind(value)}")
     require(finite(name, value))
@@ -73,6 +75,7 @@ def check_float(name: str, value: object) -> Tensor:
 
 
 def check_reduction(reduction: str) -> None:
+    """Require one of the reductions "mean", "sum" and "none" of losses (B,)."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}")
 
@@ -165,6 +168,7 @@ def log_ndtr(z: Tensor) -> Tensor:
 
 
 def reduced(values: Tensor, reduction: str, dtype: torch.dtype) -> Tensor:
+    """Reduce losses (B,), and convert the result to `dtype`, saturated at :func:`limit`."""
     if reduction == "mean":
         values = values.mean()
     elif reduction == "sum":

@@ -63,12 +63,12 @@ def pairwise_loss(law: Scores, labels: Tensor, reduction: Reduction = "mean") ->
     labels = check_labels(labels, law.location)
     column = labels.unsqueeze(1)
     location, spread = widen(law.location), widen(_spread(law))
-    own = location.gather(1, column), spread.gather(1, column)
+    true_location, true_spread = location.gather(1, column), spread.gather(1, column)
     twice: Tensor | float = 0.0
     if isinstance(law, Gaussian):
         rows = torch.arange(law.batch, device=labels.device)
         twice = widen(law.covariance[rows, labels]) + widen(law.covariance[rows, :, labels])
-    logarithms = _log_probability(law, own[0] - location, own[1] + spread, twice)
+    logarithms = _log_probability(law, true_location - location, true_spread + spread, twice)
     itself = torch.zeros_like(logarithms, dtype=torch.bool).scatter(1, column, True)
     losses = -logarithms.masked_fill(itself, 0.0).sum(1) / (law.dimension - 1)
     return reduced(losses, reduction, law.location.dtype)
@@ -330,8 +330,8 @@ class OrthonormalCertificates:
         phi = features.detach().double()
         center = phi.mean(0) if centered else torch.zeros_like(phi[0])
         phi = phi - center
-        found = torch.linalg.eigh(phi.mT @ phi / len(phi))
-        values, vectors = found.eigenvalues[:count].clamp(min=0), found.eigenvectors[:, :count]
+        eigen = torch.linalg.eigh(phi.mT @ phi / len(phi))
+        values, vectors = eigen.eigenvalues[:count].clamp(min=0), eigen.eigenvectors[:, :count]
         signs = vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
         lengths = (1 - count * values / (2 * penalty)).clamp(min=0).sqrt()
         return cls((vectors * signs * lengths).to(features.dtype), center.to(features.dtype))

@@ -152,16 +152,15 @@ def sdp_pnn(law: Gaussian | DiagonalGaussian, variance: Tensor) -> Gaussian | Di
     check_float("variance", variance)
     if variance.dtype != law.location.dtype:
         raise ValueError(f"variance has dtype {variance.dtype}, the law {law.location.dtype}; make them one")
-    own = variance
     square = (law.batch, law.dimension, law.dimension)
     if isinstance(law, Gaussian) and variance.shape != law.location.shape and variance.shape == square:
         return Gaussian(law.mean, law.covariance + variance)
     check_like("variance", variance, law.location, "the mean")
-    if bool((own.detach() < 0).any()):
-        raise ValueError(f"variance must be >= 0, smallest entry is {own.detach().min().item():.3g}")
+    if bool((variance.detach() < 0).any()):
+        raise ValueError(f"variance must be >= 0, smallest entry is {variance.detach().min().item():.3g}")
     if isinstance(law, Gaussian):
-        return Gaussian(law.mean, law.covariance + torch.diag_embed(own.flatten(1)))
-    return DiagonalGaussian(law.mean, law.variance + own)
+        return Gaussian(law.mean, law.covariance + torch.diag_embed(variance.flatten(1)))
+    return DiagonalGaussian(law.mean, law.variance + variance)
 
 
 def pinball(prediction: Tensor, target: Tensor, tau: float | Tensor, reduction: Reduction = "mean") -> Tensor:

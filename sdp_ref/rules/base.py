@@ -135,7 +135,7 @@ def _check_result(law: Law, rule: Propagator, net: Net, x: Law) -> None:
     def described(reason: Callable[[], str]) -> str:
         return f"rule '{rule.name}' gives no law: its {reason()}{cause_of_non_finite(net, x, law)}"
 
-    require(*((holds, partial(described, reason)) for holds, reason in checks))
+    require(*[(holds, partial(described, reason)) for holds, reason in checks])
 
 
 _ABOUT_TYPES = re.compile("dtype|scalar type|(input|weight|bias) type", re.IGNORECASE)
@@ -406,6 +406,7 @@ def as_any_gaussian(rule: str, x: Law) -> Gaussian | DiagonalGaussian:
 
 
 def as_gaussian(rule: str, x: Law) -> Gaussian:
+    """Return `x` as a Gaussian with its mean (B, *event) and covariance (B, n, n); warn if it is not one."""
     x = as_any_gaussian(rule, x)
     return x if isinstance(x, Gaussian) else unchecked(Gaussian, x.mean, x.covariance)
 
@@ -501,8 +502,8 @@ def rule_of(chosen: str | Propagator) -> Propagator:
 
 def _part(kind: type[Rule], key: str, value: Any) -> Any:
     """Build a parameter that is itself a rule from its spec; return other parameters unchanged."""
-    (own,) = (field for field in fields(kind) if field.name == key)
-    if not (own.metadata.get("rule") and isinstance(value, str)):
+    metadata = {field.name: field.metadata for field in fields(kind)}
+    if not (metadata[key].get("rule") and isinstance(value, str)):
         return value
     try:
         return rule(value)

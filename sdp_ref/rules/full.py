@@ -24,7 +24,7 @@ from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Maximum, MaximumOfPairs, 
 from sdp_ref.jacobian.local import linear_part
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, joined
 from sdp_ref.rules.base import as_gaussian, stored
-from sdp_ref.rules.joint import AffineStep, CopyStep, Joint, JointStep, MeanStep, Numbers, Rows, copied
+from sdp_ref.rules.joint import AffineStep, CopyStep, Joint, JointStep, MeanStep, Numbers, Rows, add_copy
 from sdp_ref.rules.joint_ops import (
     MaximumStep,
     NormStep,
@@ -51,38 +51,45 @@ class ElementwiseStep(JointStep):
     derivative: Callable[[nn.Module, Tensor, Tensor], Tensor] | None
     temporaries: int
 
-    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+    def add_result(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         """Add the results for `inputs` as the values `number`, `number` + 1, ..."""
         values = tuple(dict.fromkeys(inputs))
-        sizes = [joint.size(v) for v in values]
-        n = sum(sizes)
+        n = sum(joint.size(v) for v in values)
         joint.fit(n, built=self.temporaries, entries=n * sum(joint.size(v) for v in others))
         law = joint.law(values[0]) if len(values) == 1 else joint.law_of_all(values)
         derivative = self._mean_derivative(law) if others else None
-        out = self.handler(law)
-        if not isinstance(out, Gaussian):
-            raise NoFormulaError(f"a handler that returns a {type(out).__name__}")
-        if len(values) == 1:  # a handler of a single value may change its size
-            means, blocks = [out.mean], [[out.covariance]]
-        else:
-            flat_means = out.mean.split(sizes, 1)
-            means = [mean.reshape(joint.means[v].shape) for mean, v in zip(flat_means, values, strict=True)]
-            blocks = [list(rows.split(sizes, 2)) for rows in out.covariance.split(sizes, 1)]
-        derivatives = None if derivative is None else derivative.split(sizes, 1)
+        result = self.handler(law)
+        if not isinstance(result, Gaussian):
+            raise NoFormulaError(f"a handler that returns a {type(result).__name__}")
+        self._add_results(joint, number, inputs, others, result, derivative)
 
-        position = {value: k for k, value in enumerate(values)}
+    @staticmethod
+    def _add_results(
+        joint: Joint, number: int, inputs: Numbers, others: Numbers, law: Gaussian, derivative: Tensor | None
+    ) -> None:
+        """Divide the law of all results, and add them one by one.
+
+        `law` has one result for each distinct input, concatenated, and `derivative` (B, n) the mean
+        derivatives of the function at these inputs, if there are `others`.
+        """
+        values = tuple(dict.fromkeys(inputs))
+        means, blocks = _divided(law, joint, values)
+        derivatives: dict[int, Tensor] = {}
+        if derivative is not None:
+            sizes = [joint.size(v) for v in values]
+            derivatives = dict(zip(values, derivative.split(sizes, 1), strict=True))
         result_of: dict[int, int] = {}
         for result, value in enumerate(inputs, start=number):
             if value in result_of:  # the same function of the same value
                 earlier = result_of[value]
-                copied(joint, result, earlier, (*others, *range(number, result)), joint.means[earlier])
+                live = (*others, *range(number, result))
+                add_copy(joint, result, earlier, live, joint.means[earlier])
                 continue
-            k = position[value]
-            cross = {result_of[v]: blocks[position[v]][k] for v in result_of}
-            if derivatives is not None:
+            cross = {result_of[v]: blocks[v, value] for v in result_of}
+            if derivatives:
                 for other in others:
-                    cross[other] = joint.block(other, value) * derivatives[k].unsqueeze(1)
-            joint.add(result, means[k], blocks[k][k], cross)
+                    cross[other] = joint.block(other, value) * derivatives[value].unsqueeze(1)
+            joint.add(result, means[value], blocks[value, value], cross)
             result_of[value] = result
 
     def _mean_derivative(self, law: Gaussian) -> Tensor:
@@ -97,12 +104,29 @@ class ElementwiseStep(JointStep):
         return torch.where(variance < 0, 0.0, slope)  # a point mass, as in `elementwise_input`
 
 
+def _divided(
+    law: Gaussian, joint: Joint, values: Numbers
+) -> tuple[dict[int, Tensor], dict[tuple[int, int], Tensor]]:
+    """Means and covariance blocks of the results of a function of several values, by these values."""
+    if len(values) == 1:  # a handler of a single value may change its size
+        (value,) = values
+        return {value: law.mean}, {(value, value): law.covariance}
+    sizes = [joint.size(v) for v in values]
+    means, blocks = {}, {}
+    for value, mean in zip(values, law.mean.split(sizes, 1), strict=True):
+        means[value] = mean.reshape(joint.means[value].shape)
+    for first, rows in zip(values, law.covariance.split(sizes, 1), strict=True):
+        for second, block in zip(values, rows.split(sizes, 2), strict=True):
+            blocks[first, second] = block
+    return means, blocks
+
+
 @dataclass(frozen=True)
 class Move:
-    """A step, or several steps that apply the same function and are taken together.
+    """A step, or several steps that apply the same function and are computed together.
 
-    The results are numbered from `number` on; `places` are their numbers in the net. `inputs` has one value
-    per step if there are several steps. `unneeded` are the values that are not read afterwards.
+    The results are numbered from `number` on; `step_numbers` are their numbers in the net. `inputs` has one
+    value per step if there are several steps. `unneeded` are the values that are not read afterwards.
     """
 
     operation: JointStep
@@ -110,7 +134,7 @@ class Move:
     inputs: Numbers
     path: str
     unneeded: frozenset[int]
-    places: Numbers
+    step_numbers: Numbers
 
 
 def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> list[Move]:
@@ -138,7 +162,7 @@ def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> l
             inputs=tuple(inputs),
             path=new_steps[first].path,
             unneeded=frozenset[int]().union(*unneeded[members]),
-            places=tuple(i + 1 for i in group),
+            step_numbers=tuple(i + 1 for i in group),
         )
         moves.append(move)
         first += len(group)
@@ -166,20 +190,35 @@ def _function(step: trace.Step, operation: JointStep) -> Activation | None:
 
 
 def _groups(steps: Sequence[trace.Step], functions: Sequence[Activation | None]) -> list[list[int]]:
-    """Schedule all other steps as early as possible, then one function for all values that wait for it."""
-    done, waiting, groups = {0}, list(range(len(steps))), []
+    """Group the steps (by index) that are computed together, in the order of computation.
+
+    Steps without a shared function come as early as possible, then one function for all values that wait for
+    it.
+    """
+    computed = {0}  # numbers of values
+    waiting = list(range(len(steps)))
+    groups = []
     while waiting:
-        ready = [i for i in waiting if done.issuperset(steps[i].inputs)]
-        first = next((i for i in ready if functions[i] is None), ready[0])
-        function = functions[first]
-        group = [first] if function is None else [i for i in ready if functions[i] == function]
-        seen: dict[Numbers, int] = {}
-        for i in group:
-            seen.setdefault(steps[i].inputs, i)
-        groups.append(sorted(group, key=lambda i: (seen[steps[i].inputs] != i, i)))
-        done.update(i + 1 for i in group)
+        ready = [i for i in waiting if computed.issuperset(steps[i].inputs)]
+        without_function = [i for i in ready if functions[i] is None]
+        if without_function:
+            group = without_function[:1]
+        else:
+            function = functions[ready[0]]
+            group = [i for i in ready if functions[i] == function]
+        groups.append(_copies_last(steps, group))
+        computed.update(i + 1 for i in group)
         waiting = [i for i in waiting if i not in group]
     return groups
+
+
+def _copies_last(steps: Sequence[trace.Step], group: list[int]) -> list[int]:
+    """Order the steps such that those with the inputs of an earlier step come last."""
+    distinct: dict[Numbers, int] = {}
+    for i in group:
+        distinct.setdefault(steps[i].inputs, i)
+    first_steps = list(distinct.values())
+    return first_steps + [i for i in group if i not in first_steps]
 
 
 @dataclass(frozen=True)
@@ -233,10 +272,9 @@ class FullCovarianceRule(SizedRule):
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
         """Propagate the values that are read later as one joint Gaussian."""
-        joint_steps = [
-            self._joint_step(place, *pair)
-            for place, pair in enumerate(zip(steps, operations, strict=True), start=1)
-        ]
+        joint_steps = []
+        for number, (step, operation) in enumerate(zip(steps, operations, strict=True), start=1):
+            joint_steps.append(self._joint_step(number, step, operation))
         moves = scheduled(steps, joint_steps)
         last = len(steps)
 
@@ -250,8 +288,8 @@ class FullCovarianceRule(SizedRule):
             for move in moves:
                 others = tuple(v for v in joint.live if v not in move.unneeded)
                 joint.path = move.path
-                with self.taking(move.path, *move.places):
-                    move.operation.take(joint, move.number, move.inputs, others)
+                with self.step_errors(move.path, *move.step_numbers):
+                    move.operation.add_result(joint, move.number, move.inputs, others)
                 joint.drop(move.unneeded)
             built = 0 if joint.independent(last) is None else 1
             joint.path = ""
@@ -260,19 +298,19 @@ class FullCovarianceRule(SizedRule):
 
         return fitting_batches(walked)
 
-    def _joint_step(self, place: int, step: trace.Step, handler: Callable[..., Any]) -> JointStep:
+    def _joint_step(self, number: int, step: trace.Step, handler: Callable[..., Any]) -> JointStep:
         """Convert the result of a handler to a step of a joint law."""
         if isinstance(handler, JointStep):
             return handler
         kind = type_before_parametrizations(step.module)
-        with self.taking(step.path, place):
+        with self.step_errors(step.path, number):
             if len(step.inputs) != 1:
                 raise NoFormulaError(f"{kind.__name__} of several values")
         return ElementwiseStep(handler, step.module, self._derivatives.get(kind), self.temporaries)
 
 
 def fitting_batches(walked: Callable[[Law], Law]) -> Callable[[Law], Law]:
-    """Split batches until they fit, in halves, because the memory is only known at the largest step."""
+    """Split batches (B, *event) until they fit, in halves, since only the largest step shows the memory."""
 
     def propagate(x: Law) -> Law:
         try:
@@ -314,11 +352,11 @@ def _max_pool(module: nn.Module) -> JointStep:
 
     def bind(mean: Tensor) -> tuple[Tensor, Rows]:
         maxima, index = max_pool(module, mean)
-        chosen = index.flatten(2).unsqueeze(1)  # (B, 1, channels, places)
+        selected = index.flatten(2).unsqueeze(1)  # (B, 1, channels, windows)
 
         def rows(x: Tensor) -> Tensor:
-            picked = x.flatten(3).gather(3, chosen.expand(-1, x.shape[1], -1, -1))
-            return picked.reshape(*x.shape[:2], *maxima.shape[1:])
+            of_maxima = x.flatten(3).gather(3, selected.expand(-1, x.shape[1], -1, -1))
+            return of_maxima.reshape(*x.shape[:2], *maxima.shape[1:])
 
         return maxima, rows
 

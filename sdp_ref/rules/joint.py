@@ -31,12 +31,17 @@ Moments = tuple[Tensor, Tensor]
 
 
 _SAME = 1e-9
+"""Relative difference of two diagonals that count as equal: far above the rounding of a matrix product."""
+
 _ROWS = 128
 """Number of components whose covariances beyond the first order are computed, as a sample of all."""
 
 
 class Live(ABC):
-    """Live values as an op reads them in order to be linearised; `means` are (B, *event), by value."""
+    """Live values as an op reads them in order to be linearised; `means` are (B, *event), by value.
+
+    Values are numbered: 0 is the input of the net, and i the result of step i.
+    """
 
     means: dict[int, Tensor]
 
@@ -45,15 +50,15 @@ class Live(ABC):
         return self.means[value][0].numel()
 
     @abstractmethod
-    def within(self, value: int, places: Tensor) -> Tensor:
-        """Covariances (B, groups, n, n) within groups of components, with indices `places` (groups, n)."""
+    def within(self, value: int, components: Tensor) -> Tensor:
+        """Covariances (B, groups, n, n) within groups of `components`, given by index (groups, n)."""
 
     @abstractmethod
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
         """Sums of variances and of all covariances within groups of adjacent components, (B, groups, 1)."""
 
     @abstractmethod
-    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
+    def side_by_side(self, first: int, second: int, shape: torch.Size) -> Tensor:
         """Covariances of corresponding components of two values, both broadcast to an event, (B, *shape)."""
 
 
@@ -75,22 +80,23 @@ class Factored(Live):
         """Variances (B, *event) of a value."""
         return self.factors[value].square().sum(1) + self.remainders[value]
 
-    def within(self, value: int, places: Tensor) -> Tensor:
-        factor = self.factors[value].flatten(2)[:, :, places]
-        own = torch.einsum("brgi,brgj->bgij", factor, factor)
-        return own + torch.diag_embed(self.remainders[value].flatten(1)[:, places])
+    def within(self, value: int, components: Tensor) -> Tensor:
+        factor = self.factors[value].flatten(2)[:, :, components]
+        covariance = torch.einsum("brgi,brgj->bgij", factor, factor)
+        return covariance + torch.diag_embed(self.remainders[value].flatten(1)[:, components])
 
     def group_sums(self, value: int, groups: int) -> tuple[Tensor, Tensor]:
         factor = self.factors[value]  # it may have no columns
         variance = self.variance(value).reshape(len(factor), groups, -1)
-        common = factor.reshape(*factor.shape[:2], *variance.shape[1:]).sum(-1).square().sum(1)
-        own = self.remainders[value].reshape(variance.shape).sum(-1)
-        return variance.sum(-1, keepdim=True), (common + own).unsqueeze(-1)
+        from_factor = factor.reshape(*factor.shape[:2], *variance.shape[1:]).sum(-1).square().sum(1)
+        from_remainder = self.remainders[value].reshape(variance.shape).sum(-1)
+        return variance.sum(-1, keepdim=True), (from_factor + from_remainder).unsqueeze(-1)
 
-    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
-        common = (self.factors[one] * self.factors[other]).sum(1)
-        own = common + self.remainders[one] if one == other else common
-        return own.expand(-1, *shape)
+    def side_by_side(self, first: int, second: int, shape: torch.Size) -> Tensor:
+        covariance = (self.factors[first] * self.factors[second]).sum(1)
+        if first == second:
+            covariance = covariance + self.remainders[first]
+        return covariance.expand(-1, *shape)
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,8 @@ class Joint(Live):
 
     Value 0 is the input of the net, given by its mean (B, *event), float64, and its covariance (B, n, n), or
     its variance (B, *event) if its components are independent. The matrix is then built only when an op needs
-    it. `limit` raises an error if an op needs too many bytes; `path` is that of the current one.
+    it. `limit` raises :class:`~sdp_ref.CovarianceSizeError` if an op needs too many bytes; `path` is that of
+    the current op.
     """
 
     def __init__(
@@ -127,7 +134,8 @@ class Joint(Live):
         covariance: Tensor | None = None,
         variance: Tensor | None = None,
     ) -> None:
-        self.limit, self.path = limit, ""
+        self.limit = limit
+        self.path = ""
         self.means = {0: mean}
         self._variances = {} if variance is None else {0: variance.flatten(1)}
         # Only pairs i <= j; the others are their transposes.
@@ -135,10 +143,12 @@ class Joint(Live):
 
     @property
     def live(self) -> Numbers:
+        """Numbers of the live values."""
         return tuple(self.means)
 
     @property
     def entries(self) -> int:
+        """Number of entries of all blocks."""
         return sum(block.numel() for block in self._blocks.values())
 
     def fit(self, n: int, *, built: int = 1, entries: int = 0) -> None:
@@ -161,27 +171,31 @@ class Joint(Live):
         return self._blocks[i, j] if i <= j else self._blocks[j, i].mT
 
     def law(self, value: int) -> Gaussian:
+        """Law of one value, with mean (B, *event) and covariance (B, n, n)."""
         return unchecked(Gaussian, self.means[value], self.block(value, value))
 
     def law_of_all(self, values: Sequence[int]) -> Gaussian:
-        """Joint law of several values, flattened and concatenated."""
+        """Joint law of several values, flattened and concatenated: mean (B, n), covariance (B, n, n)."""
         mean = torch.cat([self.means[v].flatten(1) for v in values], 1)
-        rows = [torch.cat([self.block(i, j) for j in values], 2) for i in values]
-        return unchecked(Gaussian, mean, torch.cat(rows, 1))
 
-    def within(self, value: int, places: Tensor) -> Tensor:
+        def row_of_blocks(i: int) -> Tensor:
+            return torch.cat([self.block(i, j) for j in values], 2)
+
+        return unchecked(Gaussian, mean, torch.cat([row_of_blocks(i) for i in values], 1))
+
+    def within(self, value: int, components: Tensor) -> Tensor:
         variance = self.independent(value)
         if variance is not None:
-            return torch.diag_embed(variance[:, places])
-        return self.block(value, value)[:, places.unsqueeze(2), places.unsqueeze(1)]
+            return torch.diag_embed(variance[:, components])
+        return self.block(value, value)[:, components.unsqueeze(2), components.unsqueeze(1)]
 
-    def side_by_side(self, one: int, other: int, shape: torch.Size) -> Tensor:
-        rows = self._broadcast_indices(one, shape)
-        variance = self.independent(one) if one == other else None
+    def side_by_side(self, first: int, second: int, shape: torch.Size) -> Tensor:
+        rows = self._broadcast_indices(first, shape)
+        variance = self.independent(first) if first == second else None
         if variance is not None:
             return variance[:, rows].reshape(-1, *shape)
-        columns = self._broadcast_indices(other, shape)
-        return self.block(one, other)[:, rows, columns].reshape(-1, *shape)
+        columns = self._broadcast_indices(second, shape)
+        return self.block(first, second)[:, rows, columns].reshape(-1, *shape)
 
     def _broadcast_indices(self, value: int, shape: torch.Size) -> Tensor:
         """Index of the component of a value that each component of a broadcast event reads, flattened."""
@@ -193,38 +207,49 @@ class Joint(Live):
         if variance is not None:
             trace = variance.reshape(len(variance), groups, -1).sum(-1, keepdim=True)
             return trace, trace
-        own = self.within(value, torch.arange(self.size(value)).reshape(groups, -1))
-        trace = own.diagonal(dim1=2, dim2=3).sum(-1, keepdim=True)
-        return trace, own.sum((2, 3)).unsqueeze(-1)
+        covariance = self.within(value, torch.arange(self.size(value)).reshape(groups, -1))
+        trace = covariance.diagonal(dim1=2, dim2=3).sum(-1, keepdim=True)
+        return trace, covariance.sum((2, 3)).unsqueeze(-1)
 
     def replace(self, new: int, mean: Tensor, variance: Tensor) -> None:
-        """Replace the only value by one with independent components."""
-        self.means, self._variances, self._blocks = {new: mean}, {new: variance.flatten(1)}, {}
+        """Replace the only value by one with independent components; mean and variance are (B, *event)."""
+        self.means = {new: mean}
+        self._variances = {new: variance.flatten(1)}
+        self._blocks = {}
 
     def add(self, value: int, mean: Tensor, covariance: Tensor, cross: dict[int, Tensor]) -> None:
-        """Add a value, with its covariance with each live one, (B, n_live, n)."""
+        """Add a value with mean (B, *event) and covariance (B, n, n).
+
+        `cross` has its covariance (B, n_v, n) with every live value v.
+        """
         self.means[value] = mean
         self._blocks[value, value] = covariance
-        self._blocks.update({(other, value): block for other, block in cross.items()})
+        for other, block in cross.items():
+            self._blocks[other, value] = block
 
     def drop(self, values: Iterable[int]) -> None:
-        gone = set(values)
-        self.means = {v: mean for v, mean in self.means.items() if v not in gone}
-        self._blocks = {k: block for k, block in self._blocks.items() if not gone & set(k)}
+        """Delete values that no later op reads."""
+        deleted = set(values)
+        self.means = {v: mean for v, mean in self.means.items() if v not in deleted}
+        self._blocks = {pair: block for pair, block in self._blocks.items() if deleted.isdisjoint(pair)}
 
     def rename(self, old: int, new: int, mean: Tensor) -> None:
         """Renumber value `old`, whose components keep their order in the new shape."""
 
-        def name(v: int) -> int:
+        def renumbered(v: int) -> int:
             return new if v == old else v
 
         blocks = {}
         for (i, j), block in self._blocks.items():
-            a, b = name(i), name(j)
-            blocks[(a, b) if a <= b else (b, a)] = block if a <= b else block.mT
+            i_new, j_new = renumbered(i), renumbered(j)
+            if i_new <= j_new:
+                blocks[i_new, j_new] = block
+            else:
+                blocks[j_new, i_new] = block.mT
         self._blocks = blocks
-        self._variances = {name(v): variance for v, variance in self._variances.items()}
-        self.means = {name(v): m for v, m in self.means.items()} | {new: mean}
+        self._variances = {renumbered(v): variance for v, variance in self._variances.items()}
+        self.means = {renumbered(v): m for v, m in self.means.items()}
+        self.means[new] = mean
 
     def as_rows(self, block: Tensor, value: int) -> Tensor:
         """Covariances (B, R, n) with the components of a value as rows (B, R, *event)."""
@@ -238,10 +263,10 @@ _HINT = "rule 'low_rank' carries covariances as factors of low rank, which fit"
 class JointStep:
     """An op on the joint law of its inputs and of the values that are read later.
 
-    Rules with covariance matrices call :meth:`take`, those with factors :meth:`image`.
+    Rules with covariance matrices call :meth:`add_result`, those with factors :meth:`image`.
     """
 
-    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+    def add_result(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         """Add value `number`, computed from `inputs`, and its covariance with `others` to the joint law.
 
         Raises :class:`~sdp_ref.CovarianceSizeError` if the matrices do not fit in memory.
@@ -254,23 +279,23 @@ class JointStep:
 
 
 class LinearStep(JointStep, ABC):
-    """An op that is linear up to a constant and, optionally, additional moments.
+    """An op that is linear up to a constant, plus the moments of a non-linear part if it has one.
 
     If `single`, each component of the output reads at most one component of each value. A subclass defines
-    the mean and the linear part by :meth:`bound`. It may add moments: to covariance matrices by
-    :meth:`completed`, which allocates :meth:`entries` numbers, and to factors by :meth:`beyond`, with the
-    share of covariances that these omit in :meth:`omitted`. :meth:`squares` allows shortcuts for
-    independent components.
+    the mean and the linear part by :meth:`linearisation`. If it has a non-linear part, it adds the moments of
+    that to covariance matrices by :meth:`corrected_moments`, in a memory of :meth:`temporary_entries`. Rules
+    with factors use :meth:`moment_corrections` instead; :meth:`omission` measures the covariances that these
+    omit. :meth:`remainder_variances` may be overridden by a shortcut.
     """
 
     single = False
 
-    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+    def add_result(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         """Add the value y = sum_i A_i x_i + constant.
 
         Cov(v, y) = sum_i Cov(v, x_i) A_i^T for every other value v, and likewise for v = y.
         """
-        mean, rows = self.bound(joint, inputs)
+        mean, rows = self.linearisation(joint, inputs)
         _check_event(mean)
         partners = tuple(dict.fromkeys((*others, *inputs)))
         self._fit(joint, inputs, partners, mean)
@@ -280,13 +305,13 @@ class LinearStep(JointStep, ABC):
             cross[partner] = rows(*with_inputs).flatten(2)
         with_output = [joint.as_rows(cross[i].mT, i) for i in inputs]
         covariance = rows(*with_output).flatten(2)
-        mean, covariance = self.completed(joint, inputs, mean, covariance)
+        mean, covariance = self.corrected_moments(joint, inputs, mean, covariance)
         joint.add(number, mean, covariance, {v: cross[v] for v in others})
 
     def _fit(self, joint: Joint, inputs: Numbers, partners: Numbers, mean: Tensor) -> None:
         """Check the memory for the blocks with `partners`, and for their matrices that are not built yet."""
         m = mean[0].numel()
-        entries = self.entries(joint, inputs, mean)
+        entries = self.temporary_entries(joint, inputs, mean)
         for partner in partners:
             n = joint.size(partner)
             entries += n * m
@@ -295,46 +320,56 @@ class LinearStep(JointStep, ABC):
         joint.fit(m, entries=entries)
 
     @abstractmethod
-    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
-        """Return the mean of the output and the linear part."""
+    def linearisation(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        """Return the mean (B, *out) of the linearised output, and its linear part."""
 
-    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
-        """Number of entries per input of the batch that :meth:`completed` allocates."""
+    def temporary_entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+        """Number of entries that :meth:`corrected_moments` allocates, per input of the batch."""
         return 0
 
-    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:  # noqa: ARG002
-        """Add the additional moments to mean and covariance."""
+    def corrected_moments(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:  # noqa: ARG002
+        """Add the moments of the non-linear part to mean (B, *out) and covariance (B, m, m)."""
         return mean, covariance
 
     def image(self, factors: Factored, inputs: Numbers) -> Image:
-        mean, rows = self.bound(factors, inputs)
+        mean, rows = self.linearisation(factors, inputs)
         _check_event(mean)
-        linear = self.squares(factors, inputs, rows, mean)
+        linear = self.remainder_variances(factors, inputs, rows, mean)
         if factors.latent:
-            linear = linear + rows(*(factors.factors[v] for v in inputs)).square().sum(1)
-        shift, more = self.beyond(factors, inputs, linear)
-        parallel = self.single and _parallel(factors, inputs, rows, mean.shape[1:])
-        omitted = self.omitted(factors, inputs, rows, linear + more)
-        return Image(mean + shift, rows, linear, linear + more, parallel, omitted)
+            image = rows(*[factors.factors[v] for v in inputs])
+            linear = linear + image.square().sum(1)
+        shift, more = self.moment_corrections(factors, inputs, linear)
+        variance = linear + more
+        return Image(
+            mean=mean + shift,
+            rows=rows,
+            linear=linear,
+            variance=variance,
+            parallel=self.single and _parallel(factors, inputs, rows, mean.shape[1:]),
+            beyond=self.omission(factors, inputs, rows, variance),
+        )
 
-    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
+    def remainder_variances(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
         """Variances (B, *out) of the output from the remainders."""
         values = list(dict.fromkeys(inputs))
         spreads = [factors.remainders[v] for v in values]
         if not self.single:
-            by_value = lambda *given: rows(*(given[values.index(v)] for v in inputs))  # noqa: E731
-            return spread_by_rows(by_value, spreads, 2, mean)
+
+            def rows_by_value(*rows_of_values: Tensor) -> Tensor:
+                return rows(*[rows_of_values[values.index(v)] for v in inputs])
+
+            return spread_by_rows(rows_by_value, spreads, 2, mean)
         variances = []
         for value, spread in zip(values, spreads, strict=True):
-            image = _alone(factors, inputs, value, rows, spread.sqrt().unsqueeze(1))
+            image = _image_of_value(factors, inputs, value, rows, spread.sqrt().unsqueeze(1))
             variances.append(image.square().sum(1))
         return torch.stack(variances).sum(0)
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:  # noqa: ARG002
-        """Additional means and variances of the output, without covariances."""
+    def moment_corrections(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:  # noqa: ARG002
+        """Means and variances (B, *out) of the non-linear part; `linear` are the variances of the other."""
         return torch.zeros_like(linear), torch.zeros_like(linear)
 
-    def omitted(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> Tensor | float:  # noqa: ARG002
+    def omission(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> Tensor | float:  # noqa: ARG002
         """Share of the covariances that the linear part omits, as in :class:`Image`."""
         return 0.0
 
@@ -348,8 +383,8 @@ class MeanStep(LinearStep):
     def __init__(self, bind: Callable[..., tuple[Tensor, Rows]], single: bool = False) -> None:
         self.bind, self.single = bind, single
 
-    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
-        return self.bind(*(joint.means[i] for i in inputs))
+    def linearisation(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        return self.bind(*[joint.means[v] for v in inputs])
 
 
 class AffineStep(LinearStep):
@@ -358,61 +393,74 @@ class AffineStep(LinearStep):
     def __init__(self, op: Affine) -> None:
         self.op, self.single = op, op.diagonal
 
-    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+    def linearisation(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         def rows(x: Tensor) -> Tensor:
             y = self.op.rows(x.flatten(0, 1))
             return y.reshape(*x.shape[:2], *y.shape[1:])
 
         return self.op.value(joint.means[inputs[0]]), rows
 
-    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+    def add_result(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         (value,) = inputs
         mean = joint.means[value]
         self.op.check(mean)
-        variance, moved = joint.independent(value), self.op.value(mean)
-        fits = moved.shape == mean.shape
+        variance = joint.independent(value)
+        result = self.op.value(mean)
+        same_shape = result.shape == mean.shape
         if isinstance(self.op, Rearrangement):
-            leaves = self.op.keeps_order
+            keeps_covariance = self.op.keeps_order
         else:
-            leaves = isinstance(self.op.module, Shift) and fits
-        if leaves:
-            copied(joint, number, value, others, moved)
+            keeps_covariance = isinstance(self.op.module, Shift) and same_shape
+        by_component = isinstance(self.op, Normalisation | Elementwise) and same_shape
+        if keeps_covariance:
+            add_copy(joint, number, value, others, result)
         elif isinstance(self.op, LinearMap) and mean.ndim == 2:
-            # no covariance matrix of the input is built if its components are independent
-            weight = self.op.module.weight.double()
-            m, n = weight.shape
-            joint.fit(m, entries=m * n + sum(joint.size(v) * m for v in others))
-            left = weight @ joint.block(value, value) if variance is None else weight * variance.unsqueeze(1)
-            cross = {v: left.mT if v == value else joint.block(v, value) @ weight.mT for v in others}
-            joint.add(number, moved, left @ weight.mT, cross)
-        elif (
-            variance is not None and isinstance(self.op, Normalisation | Elementwise) and fits and not others
-        ):
-            joint.replace(number, moved, self.op.spread(variance.reshape(mean.shape), 2))
+            self._add_matrix_product(joint, number, value, others, result)
+        elif by_component and variance is not None and not others:
+            joint.replace(number, result, self.op.spread(variance.reshape(mean.shape), 2))
         else:
-            super().take(joint, number, inputs, others)
+            super().add_result(joint, number, inputs, others)
+
+    def _add_matrix_product(
+        self, joint: Joint, number: int, value: int, others: Numbers, result: Tensor
+    ) -> None:
+        """Add W x + b for a vector x of covariance C: its covariance W C W^T, and with other values.
+
+        The matrix C is not built if the components of x are independent.
+        """
+        weight = self.op.module.weight.double()
+        m, n = weight.shape
+        joint.fit(m, entries=m * n + sum(joint.size(v) * m for v in others))
+        variance = joint.independent(value)
+        left = weight @ joint.block(value, value) if variance is None else weight * variance.unsqueeze(1)
+        cross = {}
+        for other in others:
+            cross[other] = left.mT if other == value else joint.block(other, value) @ weight.mT
+        joint.add(number, result, left @ weight.mT, cross)
 
     def image(self, factors: Factored, inputs: Numbers) -> Image:
         self.op.check(factors.means[inputs[0]])
         return super().image(factors, inputs)
 
-    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
+    def remainder_variances(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
         if self.op.copies:  # the weights of the copies of a component add up before they are squared
-            return super().squares(factors, inputs, rows, mean)
+            return super().remainder_variances(factors, inputs, rows, mean)
         return self.op.spread(factors.remainders[inputs[0]], 2)
 
 
 class CopyStep(JointStep):
-    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
-        copied(joint, number, inputs[0], others, joint.means[inputs[0]])
+    """An op that returns its input, such as dropout in evaluation mode."""
+
+    def add_result(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+        add_copy(joint, number, inputs[0], others, joint.means[inputs[0]])
 
     def image(self, factors: Factored, inputs: Numbers) -> Image:
         variance = factors.variance(inputs[0])
         return Image(factors.means[inputs[0]], lambda x: x, variance, variance, parallel=True)
 
 
-def copied(joint: Joint, number: int, value: int, others: Numbers, mean: Tensor) -> None:
-    """Add a value with the covariance of another, without computing or copying it."""
+def add_copy(joint: Joint, number: int, value: int, others: Numbers, mean: Tensor) -> None:
+    """Add value `number` with mean (B, *event) and the covariance of `value`, which is not copied."""
     _check_event(mean)
     if value not in others:
         joint.rename(value, number, mean)
@@ -428,7 +476,7 @@ def _check_event(mean: Tensor) -> None:
 
 
 def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
-    """Mean and covariance at the input of an elementwise function.
+    """Mean (B, n) and covariance (B, n, n) at the input of an elementwise function.
 
     A unit with a negative variance, from rounding or from the indefinite covariance of DVIA, is treated as a
     point mass.
@@ -441,63 +489,71 @@ def elementwise_input(law: Gaussian) -> tuple[Tensor, Tensor]:
 
 
 def adjoint(rows: Rows, events: list[torch.Size], cotangents: Tensor) -> tuple[Tensor, ...]:
-    """Transpose of a linear map of several values, applied to rows (B, q, *out)."""
+    """Transpose of a linear map of several values: from rows (B, q, *out) to rows (B, q, *event)."""
+    batch, count = cotangents.shape[:2]
     with torch.enable_grad():
-        shapes = ((*cotangents.shape[:2], *event) for event in events)
-        inputs = [
-            torch.zeros(shape, dtype=cotangents.dtype, device=cotangents.device, requires_grad=True)
-            for shape in shapes
-        ]
+        inputs = [cotangents.new_zeros(batch, count, *event, requires_grad=True) for event in events]
         image = rows(*inputs)
     if not image.requires_grad:  # it does not depend on the inputs
-        return tuple(torch.zeros_like(each, requires_grad=False) for each in inputs)
-    found = torch.autograd.grad(image, inputs, cotangents, allow_unused=True, materialize_grads=True)
-    return tuple(each.detach() for each in found)
+        return tuple(torch.zeros_like(x, requires_grad=False) for x in inputs)
+    gradients = torch.autograd.grad(image, inputs, cotangents, allow_unused=True, materialize_grads=True)
+    return tuple(gradient.detach() for gradient in gradients)
 
 
 def omitted_share(
     covariances: Callable[[Tensor], tuple[Tensor, Tensor]], variance: Tensor, at_a_time: int
 ) -> Tensor:
-    """Frobenius norm of omitted covariances, relative to that of all."""
-    n, top = variance.shape[1], variance.amax(1)
+    """Frobenius norm of omitted covariances, relative to that of all, shape (B,).
+
+    `covariances` returns the kept and the omitted covariances (B, k, n) of k components, given by index, with
+    all n. The variances (B, n) are kept. `at_a_time` limits k. For more than `_ROWS` components, the norms
+    are those of a random sample of rows.
+    """
+    n = variance.shape[1]
+    largest = variance.amax(1)
     # squares of values far from 1 may over- or underflow
-    unit = torch.where(top > 0, top, 1.0)[:, None, None]
+    unit = torch.where(largest > 0, largest, 1.0)[:, None, None]
     generator = torch.Generator().manual_seed(0)
-    some = torch.arange(n) if n <= _ROWS else torch.randperm(n, generator=generator)[:_ROWS]
-    missing, there = variance.new_zeros(2, len(variance))
-    for part in some.split(at_a_time):
-        kept, left_out = covariances(part)
-        own = torch.arange(len(part)), part
-        kept[:, *own], left_out[:, *own] = variance[:, part], 0.0
-        missing = missing + (left_out / unit).square().sum((1, 2))
-        there = there + (kept / unit).square().sum((1, 2))
-    whole = missing + there
-    return torch.where(whole > 0, missing / torch.where(whole > 0, whole, 1.0), 0.0).sqrt()
+    sample = torch.arange(n) if n <= _ROWS else torch.randperm(n, generator=generator)[:_ROWS]
+    omitted_square, kept_square = variance.new_zeros(2, len(variance))
+    for components in sample.split(at_a_time):
+        kept, omitted = covariances(components)
+        rows = torch.arange(len(components))
+        kept[:, rows, components] = variance[:, components]
+        omitted[:, rows, components] = 0.0
+        omitted_square = omitted_square + (omitted / unit).square().sum((1, 2))
+        kept_square = kept_square + (kept / unit).square().sum((1, 2))
+    total = omitted_square + kept_square
+    return torch.where(total > 0, omitted_square / torch.where(total > 0, total, 1.0), 0.0).sqrt()
 
 
-def _alone(factors: Factored, inputs: Numbers, value: int, rows: Rows, given: Tensor) -> Tensor:
-    """Image of rows (B, R, *event) of one value, with those of the others zero."""
-    batch, count = given.shape[:2]
-    return rows(
-        *(given if v == value else given.new_zeros(batch, count, *factors.means[v].shape[1:]) for v in inputs)
-    )
+def _image_of_value(factors: Factored, inputs: Numbers, value: int, rows: Rows, x: Tensor) -> Tensor:
+    """Image of rows `x` (B, R, *event) of one value, with those of the others zero."""
+    batch, count = x.shape[:2]
+    rows_of_inputs = []
+    for v in inputs:
+        zeros = x.new_zeros(batch, count, *factors.means[v].shape[1:])
+        rows_of_inputs.append(x if v == value else zeros)
+    return rows(*rows_of_inputs)
 
 
 @torch.no_grad()
 def _parallel(factors: Factored, inputs: Numbers, rows: Rows, out: torch.Size) -> bool:
-    """Whether no component of an input is read twice: A A^T is diagonal, tested on two random vectors."""
+    """Whether no component of an input is read twice, so that A A^T is diagonal.
+
+    If it is, A A^T v / v is the diagonal for every v. This is tested on two random vectors.
+    """
     generator = torch.Generator().manual_seed(0)
     for value in dict.fromkeys(inputs):
         mean = factors.means[value]
-        given = torch.rand(1, 2, *out, generator=generator, dtype=mean.dtype) + 0.5
-        given = given.to(mean.device).expand(len(mean), *given.shape[1:])
+        vectors = torch.rand(1, 2, *out, generator=generator, dtype=mean.dtype) + 0.5
+        vectors = vectors.to(mean.device).expand(len(mean), *vectors.shape[1:])
 
-        def alone(x: Tensor, value: int = value) -> Tensor:
-            return _alone(factors, inputs, value, rows, x)
+        def image_of_value(x: Tensor, value: int = value) -> Tensor:
+            return _image_of_value(factors, inputs, value, rows, x)
 
-        (back,) = adjoint(alone, [mean.shape[1:]], given)
-        image = alone(back)
-        first, second = (image / given).unbind(1)
+        (transposed,) = adjoint(image_of_value, [mean.shape[1:]], vectors)
+        first, second = (image_of_value(transposed) / vectors).unbind(1)
         if not torch.allclose(first, second, rtol=_SAME, atol=_SAME * float(first.abs().max())):
             return False
     return True

@@ -57,7 +57,7 @@ class ProductStep(ModuleStep):
 
     single = True
 
-    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+    def linearisation(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         left, right = joint.means[inputs[0]], joint.means[inputs[1]]
 
         def rows(of_left: Tensor, of_right: Tensor) -> Tensor:
@@ -67,10 +67,10 @@ class ProductStep(ModuleStep):
 
         return self.module(left, right), rows
 
-    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+    def temporary_entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         return 4 * mean[0].numel() ** 2
 
-    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:
+    def corrected_moments(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:
         """Add the contribution of the covariances to mean and covariance."""
         a, b = inputs
         events = joint.means[a].shape[1:], joint.means[b].shape[1:]
@@ -79,32 +79,37 @@ class ProductStep(ModuleStep):
         return mean + more.reshape(mean.shape), covariance + square
 
     def quadratic(self, events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
-        """Contribution of covariances to mean (B, m) and covariance (B, m, m) of the product."""
-        left, right, both = broadcast(blocks, *(places_in(event, out) for event in events))
+        """Contribution of covariances to mean (B, m) and covariance (B, m, m) of the product.
+
+        Isserlis: E[XY] = Cov(X, Y), and Cov(XY, ZW) = Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z).
+        """
+        sources = source_indices(events[0], out), source_indices(events[1], out)
+        left, right, both = broadcast(blocks, sources[0], sources[1])
         return both.diagonal(dim1=1, dim2=2), left * right + both * both.mT
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:
+    def moment_corrections(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:
         a, b = inputs
         both = factors.side_by_side(a, b, linear.shape[1:])
         return both, factors.variance(a) * factors.variance(b) + both.square()
 
     @torch.no_grad()
-    def omitted(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> Tensor | float:
+    def omission(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> Tensor | float:
         """Share of Cov(X, Z) Cov(Y, W) + Cov(X, W) Cov(Y, Z) for products XY and ZW."""
         if not factors.latent:
             return 0.0
-        image = rows(*(factors.factors[v] for v in inputs)).flatten(2)
-        shape = (*image.shape[:2], *variance.shape[1:])
         a, b = inputs
+        image = rows(factors.factors[a], factors.factors[b]).flatten(2)
+        shape = (*image.shape[:2], *variance.shape[1:])
         left = factors.factors[a].expand(shape).flatten(2)
         right = factors.factors[b].expand(shape).flatten(2)
 
-        def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
-            def between(one: Tensor, other: Tensor) -> Tensor:
-                return one[:, :, some].mT @ other
+        def covariances(components: Tensor) -> tuple[Tensor, Tensor]:
+            def between(first: Tensor, second: Tensor) -> Tensor:
+                return first[:, :, components].mT @ second
 
-            more = between(left, left) * between(right, right) + between(left, right) * between(right, left)
-            return between(image, image), more
+            same_sides = between(left, left) * between(right, right)
+            opposite_sides = between(left, right) * between(right, left)
+            return between(image, image), same_sides + opposite_sides
 
         return omitted_share(covariances, variance.flatten(1), factors.latent)
 
@@ -114,7 +119,7 @@ class MatrixProductStep(ProductStep):
 
     single = False
 
-    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:
+    def temporary_entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:
         m = mean[0].numel()
         left, right = joint.means[inputs[0]], joint.means[inputs[1]]
         repeats = math.prod(mean.shape[1:-2])
@@ -123,10 +128,16 @@ class MatrixProductStep(ProductStep):
         return n_left**2 + n_right**2 + 2 * n_left * n_right + 2 * m**2
 
     def quadratic(self, events: Events, out: torch.Size, blocks: Blocks) -> tuple[Tensor, Tensor]:
-        heads, (i, k), j = out[:-2], out[-2:], events[0][-1]
+        """Contribution of covariances to mean (B, m) and covariance (B, m, m) of the product.
+
+        For Z_ik = sum_j X_ij Y_jk, the terms of an elementwise product are summed over j.
+        """
+        heads = out[:-2]
+        i, k = out[-2:]
+        j = events[0][-1]
         h = math.prod(heads)
-        of_left = places_in(events[0], (*heads, i, j))
-        of_right = places_in(events[1], (*heads, j, k))
+        of_left = source_indices(events[0], (*heads, i, j))
+        of_right = source_indices(events[1], (*heads, j, k))
         left, right, both = broadcast(blocks, of_left, of_right)
         left = left.reshape(-1, h, i, j, h, i, j)
         right = right.reshape(-1, h, j, k, h, j, k)
@@ -136,14 +147,14 @@ class MatrixProductStep(ProductStep):
         square = square + torch.einsum("bhijglq,bgplhjk->bhikgpq", both, both)
         return mean, square.reshape(-1, mean.shape[1], mean.shape[1])
 
-    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
+    def remainder_variances(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:
         a, b = inputs
         if a == b:
-            return super().squares(factors, inputs, rows, mean)
+            return super().remainder_variances(factors, inputs, rows, mean)
         left, right = factors.remainders[a], factors.remainders[b]
         return left @ factors.means[b].square() + factors.means[a].square() @ right
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:
+    def moment_corrections(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:
         a, b = inputs
         if a == b and bool((factors.remainders[a] > 0).any()):
             raise NoFormulaForLawError("a product of matrices of a value with itself")
@@ -151,37 +162,50 @@ class MatrixProductStep(ProductStep):
         of_left, of_right = factors.remainders[a], factors.remainders[b]
         mean = torch.zeros_like(linear)
         variance = of_left @ factors.variance(b) + left.square().sum(1) @ of_right
+        # with X = L z and Y = R z, the product is sum_kl z_k z_l L_k R_l
         for k in range(factors.latent):
-            here, there = left[:, k : k + 1] @ right, left @ right[:, k : k + 1]
-            mean = mean + here[:, k]
-            variance = variance + here.square().sum(1) + (here * there).sum(1)
+            first_k = left[:, k : k + 1] @ right  # L_k R_l for all l
+            second_k = left @ right[:, k : k + 1]  # L_l R_k for all l
+            mean = mean + first_k[:, k]
+            variance = variance + first_k.square().sum(1) + (first_k * second_k).sum(1)
         return mean, variance
 
-    def omitted(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> float:  # noqa: ARG002
+    def omission(self, factors: Factored, inputs: Numbers, rows: Rows, variance: Tensor) -> float:  # noqa: ARG002
         """Unknown for matrices, and not counted."""
         return 0.0
 
 
 def product_step(module: nn.Module) -> ProductStep:
+    """Step of a product of two values: elementwise, or of matrices (*heads, i, j) and (*heads, j, k)."""
     return MatrixProductStep(module) if isinstance(module, MatrixProduct) else ProductStep(module)
 
 
-def places_in(event: torch.Size, out: Numbers) -> Tensor | None:
-    """Index of the source component of each broadcast component; None for the identity."""
+def source_indices(event: torch.Size, out: Numbers) -> Tensor | None:
+    """Index of the component of an event that each component of a broadcast event `out` reads, flattened.
+
+    None if the events are equal.
+    """
     if tuple(event) == tuple(out):
         return None
     return torch.arange(math.prod(event)).reshape(event).expand(out).flatten()
 
 
 def broadcast(blocks: Blocks, of_left: Tensor | None, of_right: Tensor | None) -> Blocks:
-    """Covariances of two values after broadcasting, given their :func:`places_in` the result."""
+    """Covariances of two values after broadcasting, given the :func:`source_indices` of both."""
 
-    def taken(block: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
-        block = block if rows is None else block[:, rows.to(block.device)]
-        return block if columns is None else block[:, :, columns.to(block.device)]
+    def selected(block: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
+        if rows is not None:
+            block = block[:, rows.to(block.device)]
+        if columns is not None:
+            block = block[:, :, columns.to(block.device)]
+        return block
 
     left, right, both = blocks
-    return taken(left, of_left, of_left), taken(right, of_right, of_right), taken(both, of_left, of_right)
+    return (
+        selected(left, of_left, of_left),
+        selected(right, of_right, of_right),
+        selected(both, of_left, of_right),
+    )
 
 
 class MaximumStep(ModuleStep):
@@ -194,8 +218,8 @@ class MaximumStep(ModuleStep):
 
     single = True
 
-    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
-        difference, variance = self.apart(joint, inputs)
+    def linearisation(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+        difference, variance = self.difference_moments(joint, inputs)
         gain = ReLU().mean_variance(difference, variance)[0]
         passed = ReLU().mean_derivative(difference, variance).unsqueeze(1)
 
@@ -204,7 +228,7 @@ class MaximumStep(ModuleStep):
 
         return joint.means[inputs[1]] + gain, rows
 
-    def apart(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Tensor]:
+    def difference_moments(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Tensor]:
         """Mean and variance of the difference of the values, (B, *out)."""
         a, b = inputs
         shape = self.module(joint.means[a], joint.means[b]).shape[1:]
@@ -213,19 +237,19 @@ class MaximumStep(ModuleStep):
         variance = joint.side_by_side(a, a, shape) + joint.side_by_side(b, b, shape) - 2 * both
         return difference, variance.clamp(min=0)
 
-    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+    def temporary_entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         return 16 * mean[0].numel() ** 2
 
-    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:
+    def corrected_moments(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:
         """Add the difference between the covariance of ramps and that of their linear parts."""
         difference, between = elementwise_input(self._difference(joint, inputs, mean.shape))
         ramps = ReLU().mean_covariance(difference, between)[1]
         passed = ReLU().mean_derivative(difference, between.diagonal(dim1=1, dim2=2))
         return mean, covariance + ramps - passed.unsqueeze(2) * between * passed.unsqueeze(1)
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:  # noqa: ARG002
+    def moment_corrections(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:  # noqa: ARG002
         """Add the difference between the variance of a ramp and that of its linear part."""
-        difference, variance = self.apart(factors, inputs)
+        difference, variance = self.difference_moments(factors, inputs)
         ramp = ReLU().mean_variance(difference, variance)[1]
         passed = ReLU().mean_derivative(difference, variance)
         return torch.zeros_like(ramp), ramp - passed.square() * variance
@@ -234,8 +258,10 @@ class MaximumStep(ModuleStep):
     def _difference(joint: Joint, inputs: Numbers, shape: torch.Size) -> Gaussian:
         """Law of the difference of the values, both broadcast to `shape`."""
         a, b = inputs
-        places = (places_in(joint.means[v].shape[1:], shape[1:]) for v in inputs)
-        left, right, both = broadcast((joint.block(a, a), joint.block(b, b), joint.block(a, b)), *places)
+        of_a = source_indices(joint.means[a].shape[1:], shape[1:])
+        of_b = source_indices(joint.means[b].shape[1:], shape[1:])
+        blocks = joint.block(a, a), joint.block(b, b), joint.block(a, b)
+        left, right, both = broadcast(blocks, of_a, of_b)
         mean = (joint.means[a] - joint.means[b]).flatten(1)
         return unchecked(Gaussian, mean, left + right - both - both.mT)
 
@@ -248,7 +274,7 @@ class VectorNormStep(ModuleStep):
     yields the correct standard deviation.
     """
 
-    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+    def linearisation(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         length, gain, _ = self.lengths(joint, inputs)
 
         def rows(x: Tensor) -> Tensor:
@@ -256,21 +282,21 @@ class VectorNormStep(ModuleStep):
 
         return length, rows
 
-    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+    def temporary_entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         return 3 * joint.size(inputs[0]) ** 2
 
-    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:
+    def corrected_moments(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:
         """Add the contribution of squared covariances."""
         (value,) = inputs
         slope = self._moments(joint, value)[1].unsqueeze(2)
         squared = self._summed(2 * joint.block(value, value).square(), joint.means[value])
         return mean, covariance + slope * squared * slope.mT
 
-    def squares(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
+    def remainder_variances(self, factors: Factored, inputs: Numbers, rows: Rows, mean: Tensor) -> Tensor:  # noqa: ARG002
         _, gain, _ = self.lengths(factors, inputs)
         return self.module.summed(gain.square() * factors.remainders[inputs[0]])
 
-    def beyond(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:
+    def moment_corrections(self, factors: Factored, inputs: Numbers, linear: Tensor) -> Moments:
         _, _, more = self.lengths(factors, inputs)
         return torch.zeros_like(linear), more
 
@@ -278,29 +304,37 @@ class VectorNormStep(ModuleStep):
         """Mean lengths (B, *out), weights of the linear part (B, *event), remaining variances (B, *out)."""
         (value,) = inputs
         mean = joint.means[value]
-        length, slope, beyond = self._moments(joint, value)
+        length, slope, remaining = self._moments(joint, value)
         out = self.module(mean).shape
         gain = 2 * mean * self._spread(slope.reshape(out), mean)
-        return length.reshape(out), gain, beyond.reshape(out)
+        return length.reshape(out), gain, remaining.reshape(out)
 
     def _moments(self, joint: Live, value: int) -> tuple[Tensor, Tensor, Tensor]:
-        """For each length: mean, slope of the linear part of its square, and remaining variance."""
+        """For each length: mean, slope of the linear part of its square, and remaining variance.
+
+        For X ~ N(m, C), E[X^T X] = m^T m + tr C, and Var[X^T X] = 4 m^T C m + 2 tr C^2; the first term is
+        that of the linear part. The slope is the ratio of the standard deviations of length and square.
+        """
+        centre, covariance = self._vectors(joint, value)
+        square_mean = (centre.square() + covariance.diagonal(dim1=2, dim2=3)).sum(2)
+        quadratic = 2 * covariance.square().sum((2, 3))
+        linear = 4 * torch.einsum("bgi,bgij,bgj->bg", centre, covariance, centre)
+        square_variance = (quadratic + linear).clamp(min=0)
+        length, length_variance = root_moments(square_mean, square_variance)
+        varies = square_variance > 0
+        ratio = torch.where(varies, length_variance, 1.0) / torch.where(varies, square_variance, 1.0)
+        slope = torch.where(varies, ratio.sqrt(), 0.0)
+        return length, slope, slope.square() * quadratic
+
+    def _vectors(self, joint: Live, value: int) -> tuple[Tensor, Tensor]:
+        """Means (B, lengths, n) and covariances (B, lengths, n, n) of the vectors of n components."""
         mean = joint.means[value]
         event = mean.shape[1:]
         dims = sorted(d % mean.ndim - 1 for d in self.module.dims)
-        kept = [d for d in range(len(event)) if d not in dims]
-        places = torch.arange(joint.size(value)).reshape(event).permute(*kept, *dims)
-        places = places.reshape(math.prod(event[d] for d in kept), -1)
-        own, centre = joint.within(value, places), mean.flatten(1)[:, places]
-        squared = 2 * own.square().sum((2, 3))
-        linear = 4 * torch.einsum("bgi,bgij,bgj->bg", centre, own, centre)
-        square = (centre.square() + own.diagonal(dim1=2, dim2=3)).sum(2)
-        variance = (squared + linear).clamp(min=0)
-        length, spread = root_moments(square, variance)
-        moves = variance > 0
-        ratio = torch.where(moves, spread, 1.0) / torch.where(moves, variance, 1.0)
-        slope = torch.where(moves, ratio.sqrt(), 0.0)
-        return length, slope, slope.square() * squared
+        other_dims = [d for d in range(len(event)) if d not in dims]
+        components = torch.arange(joint.size(value)).reshape(event).permute(*other_dims, *dims)
+        components = components.reshape(math.prod(event[d] for d in other_dims), -1)
+        return mean.flatten(1)[:, components], joint.within(value, components)
 
     def _summed(self, matrix: Tensor, mean: Tensor) -> Tensor:
         """Sums over the components of each pair of lengths, from (B, n, n) to (B, m, m)."""
@@ -334,22 +368,25 @@ class ScalarGroupsStep(LinearStep):
 
     groups: ScalarGroups
 
-    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+    def linearisation(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         number, variance = self._numbers(joint, inputs)
         results = self.groups.activation.mean_variance(number, variance)[0]
         slope = self.groups.activation.mean_derivative(number, variance)
-        return self._bound(joint, inputs, results, slope)
+        return self._with_slope(joint, inputs, results, slope)
 
     def image(self, factors: Factored, inputs: Numbers) -> Image:
         number, variance = self._numbers(factors, inputs)
-        results, spread = self.groups.activation.mean_variance(number, variance)
-        moves = (variance > 0) & (spread > 0)
-        ratio = torch.where(moves, spread, 1.0) / torch.where(moves, variance, 1.0)
-        slope = torch.where(moves, ratio.sqrt(), 0.0)
-        bound = self._bound(factors, inputs, results, slope)
-        return MeanStep(lambda _: bound).image(factors, inputs)
+        results, result_variance = self.groups.activation.mean_variance(number, variance)
+        varies = (variance > 0) & (result_variance > 0)
+        ratio = torch.where(varies, result_variance, 1.0) / torch.where(varies, variance, 1.0)
+        slope = torch.where(varies, ratio.sqrt(), 0.0)
+        linearisation = self._with_slope(factors, inputs, results, slope)
+        return MeanStep(lambda _: linearisation).image(factors, inputs)
 
-    def _bound(self, joint: Live, inputs: Numbers, results: Tensor, slope: Tensor) -> tuple[Tensor, Rows]:
+    def _with_slope(
+        self, joint: Live, inputs: Numbers, results: Tensor, slope: Tensor
+    ) -> tuple[Tensor, Rows]:
+        """Linearisation with `results` and slopes (B, groups) of f at the numbers of the groups."""
         groups = self.groups
 
         def rows(x: Tensor) -> Tensor:
@@ -366,10 +403,10 @@ class ScalarGroupsStep(LinearStep):
         variance = torch.einsum("i,bgij,j->bg", weights, within, weights)
         return self.groups.numbers(joint.means[value].flatten(1)), variance.clamp(min=0)
 
-    def entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
+    def temporary_entries(self, joint: Joint, inputs: Numbers, mean: Tensor) -> int:  # noqa: ARG002
         return 4 * joint.size(inputs[0]) ** 2
 
-    def completed(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:  # noqa: ARG002
+    def corrected_moments(self, joint: Joint, inputs: Numbers, mean: Tensor, covariance: Tensor) -> Moments:  # noqa: ARG002
         """Replace the covariance of the linear part by that of the results."""
         (value,) = inputs
         groups = self.groups
@@ -385,11 +422,11 @@ class ScalarGroupsStep(LinearStep):
 class GroupsStep(ModuleStep):
     """A norm or softmax; if its groups depend on one number each, by :class:`ScalarGroupsStep`."""
 
-    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+    def add_result(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         if groups := ScalarGroups.of(self.module, joint.means[inputs[0]]):
-            ScalarGroupsStep(groups).take(joint, number, inputs, others)
+            ScalarGroupsStep(groups).add_result(joint, number, inputs, others)
         else:
-            super().take(joint, number, inputs, others)
+            super().add_result(joint, number, inputs, others)
 
     def image(self, factors: Factored, inputs: Numbers) -> Image:
         if groups := ScalarGroups.of(self.module, factors.means[inputs[0]]):
@@ -403,14 +440,15 @@ class NormStep(GroupsStep):
     The module is one of :data:`~sdp_ref.graph.nonlinear.NORMS`.
     """
 
-    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+    def linearisation(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         (value,) = inputs
         mean = joint.means[value]
         form = Norm.of(self.module, mean)
         trace, total = joint.group_sums(value, form.groups)
         n = joint.size(value) // form.groups
         # mean increase of the mean squares of groups by the noise, (B, groups, 1)
-        z, inverse = form.scores(mean, trace / n - total / n**2 if form.centred else trace / n)
+        increase = trace / n - total / n**2 if form.centred else trace / n
+        z, inverse = form.scores(mean, increase)
 
         def rows(x: Tensor) -> Tensor:
             t = x.reshape(*x.shape[:2], *z.shape[1:])
@@ -427,23 +465,23 @@ class NormStep(GroupsStep):
 class SoftmaxStep(GroupsStep):
     """A softmax with its mean-field mean and the derivative of that."""
 
-    def take(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
+    def add_result(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
         mean = joint.means[inputs[0]]
         n = mean.shape[softmax_dim(self.module, mean)]
         joint.fit(joint.size(inputs[0]), entries=5 * n * joint.size(inputs[0]))
-        super().take(joint, number, inputs, others)
+        super().add_result(joint, number, inputs, others)
 
-    def bound(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
+    def linearisation(self, joint: Live, inputs: Numbers) -> tuple[Tensor, Rows]:
         (value,) = inputs
         mean = joint.means[value]
         dim = softmax_dim(self.module, mean) % mean.ndim
-        event, places = mean.shape[1:], torch.arange(joint.size(value))
-        grouped = places.reshape(event).movedim(dim - 1, -1)
-        own = joint.within(value, grouped.flatten(0, -2) if grouped.ndim > 1 else grouped.unsqueeze(0))
-        variance = own.diagonal(dim1=2, dim2=3)
-        between = variance.unsqueeze(3) + variance.unsqueeze(2) - own - own.mT
+        groups = torch.arange(joint.size(value)).reshape(mean.shape[1:]).movedim(dim - 1, -1)
+        groups = groups.flatten(0, -2) if groups.ndim > 1 else groups.unsqueeze(0)
+        covariance = joint.within(value, groups)
+        variance = covariance.diagonal(dim1=2, dim2=3)
+        difference_variance = variance.unsqueeze(3) + variance.unsqueeze(2) - covariance - covariance.mT
         scores = mean.movedim(dim, -1)
-        p, jacobian = mean_field(scores.reshape(variance.shape), between.clamp(min=0))
+        p, jacobian = mean_field(scores.reshape(variance.shape), difference_variance.clamp(min=0))
 
         def rows(x: Tensor) -> Tensor:
             t = x.movedim(dim + 1, -1)

@@ -102,7 +102,7 @@ class LayerwiseRule(Rule):
 
     @abstractmethod
     def start(self, x: Law) -> Law:
-        """Convert the law of the net's input to the one that is propagated."""
+        """Convert the law of the net's input, (B, *event), to the one that is propagated."""
 
     def finish(self, law: Law, x: Law) -> Law:
         """Convert the law of the last layer's output to the result."""
@@ -169,7 +169,7 @@ class LayerwiseRule(Rule):
                     for i in unneeded:
                         del values[i]
             except (NoFormulaError, UnsupportedError):  # of an operation: `number` is that of its step
-                with self.taking(steps[number - 1].path, number):
+                with self.step_errors(steps[number - 1].path, number):
                     raise
             return noted(self.finish(values[len(steps)], x), notes)
 
@@ -195,7 +195,7 @@ class LayerwiseRule(Rule):
         return type(self).linearise is not LayerwiseRule.linearise
 
     @contextmanager
-    def taking(self, path: str, *numbers: int) -> Iterator[None]:
+    def step_errors(self, path: str, *numbers: int) -> Iterator[None]:
         """Context for the steps with these numbers, which completes errors by the path and the rule's name.
 
         With a fallback, the error of steps that it may linearise is raised as a _LinearisableError. A
@@ -219,7 +219,7 @@ class LayerwiseRule(Rule):
 
     def _operation(self, step: trace.Step, number: int, linear: bool) -> Any:
         module, kind = step.module, type_before_parametrizations(step.module)
-        with self.taking(step.path, number):
+        with self.step_errors(step.path, number):
             if isinstance(module, nn.modules.dropout._DropoutNd) and module.training:
                 raise NoLinearPartError(f"{kind.__name__} in training mode (call net.eval())")
             if isinstance(module, Unknown) and module.function is None:
@@ -307,7 +307,8 @@ def _with_fallback(prepared: Callable[[frozenset[int]], Callable[[Law], Law]]) -
 
 def inherited(rule: type[LayerwiseRule], table: str) -> ChainMap[type[nn.Module], Any]:
     """Return an empty table of a class, backed by the tables of its bases."""
-    return ChainMap({}, *(vars(base)[table].maps[0] for base in rule.__mro__[1:] if table in vars(base)))
+    tables = [vars(base)[table].maps[0] for base in rule.__mro__[1:] if table in vars(base)]
+    return ChainMap({}, *tables)
 
 
 def described(module: nn.Module) -> str:
@@ -363,5 +364,5 @@ def _identity(_rule: LayerwiseRule, _module: nn.Module, law: Law) -> Law:
 def _flatten(_rule: LayerwiseRule, module: nn.Flatten, law: Law) -> Law:
     if isinstance(law, Gaussian):
         return unchecked(Gaussian, module(law.mean), law.covariance)
-    parts = (getattr(law, f.name) for f in fields(law))
-    return unchecked(type(law), *(module(v) if isinstance(v, Tensor) else v for v in parts))
+    values = [getattr(law, f.name) for f in fields(law)]
+    return unchecked(type(law), *[module(v) if isinstance(v, Tensor) else v for v in values])

@@ -7,7 +7,7 @@ eqs. 1-2 and the section on computing the scale parameters.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -78,18 +78,19 @@ class SDP(Rule):
             nonlocal checked
             if not isinstance(x, Cauchy | SymmetricStable):
                 x = as_any_gaussian(self.name, x)
-            spread, checked = None if checked else x.spread, True
+            spread = None if checked else x.spread
+            checked = True
             if self.create_graph:
                 with self.at():
                     return _linearised(net, x, spread, create_graph=True, max_bytes=self.max_bytes)
             with torch.no_grad(), self.at():
                 rows, outputs = _at_a_time(net, x.location, self.max_bytes)
-                parts = [x[i : i + rows] for i in range(0, x.batch, rows)]
-                spreads = [spread, *[None] * (len(parts) - 1)]
-                laws = [
-                    _in_parts(net, part, spread, outputs, self.max_bytes)
-                    for part, spread in zip(parts, spreads, strict=True)
-                ]
+                laws = []
+                for first in range(0, x.batch, rows):
+                    part = x[first : first + rows]
+                    # the Jacobian is compared with differences of the net for the first part only
+                    spread_of_part = spread if first == 0 else None
+                    laws.append(_in_parts(net, part, spread_of_part, outputs, self.max_bytes))
                 return laws[0] if len(laws) == 1 else joined(laws)
 
         return propagate
@@ -130,54 +131,84 @@ def _at_a_time(net: Net, location: Tensor, max_bytes: int) -> tuple[int, int | N
 
 
 def _in_parts(net: Net, x: Input, spread: Tensor | None, outputs: int | None, max_bytes: int) -> Law:
-    """Compute the result with the Jacobian of at most `outputs` outputs at a time.
+    """Compute the result with the Jacobian of at most `outputs` outputs at a time; all if None.
 
-    A covariance is computed block by block, from two parts of the Jacobian. The second part is recomputed for
-    each first part, which trades time for memory. Few columns at a time are converted to float64.
+    With fewer than all, `x` has batch 1.
     """
     if outputs is None:
         return _linearised(net, x, spread, create_graph=False, max_bytes=max_bytes)
     value = check_outputs(x.location, net(x.location.clone()))
-    places = torch.arange(value[0].numel()).split(outputs)
+    parts = torch.arange(value[0].numel()).split(outputs)
 
-    def part(chosen: Tensor) -> Tensor:
-        def some(v: Tensor) -> Tensor:
-            return net(v).flatten(1)[:, int(chosen[0]) : int(chosen[-1]) + 1]
+    def jacobian(part: Tensor) -> Tensor:
+        """Jacobian (k, n) of consecutive outputs, given by their indices (k,)."""
+        first, last = int(part[0]), int(part[-1])
 
-        some.__wrapped__ = net  # type: ignore[attr-defined]
-        return jacobian_of(some, x.location, max_bytes=max_bytes, spread=spread)[1].flatten(2)[0]
+        def outputs_of_part(v: Tensor) -> Tensor:
+            return net(v).flatten(1)[:, first : last + 1]
+
+        outputs_of_part.__wrapped__ = net  # type: ignore[attr-defined]
+        return jacobian_of(outputs_of_part, x.location, max_bytes=max_bytes, spread=spread)[1].flatten(2)[0]
 
     if isinstance(x, Cauchy | SymmetricStable):
-        function, scale = _map_of_noise(x)
-        few, wide = max(1, _PART // (8 * x.dimension)), scale.double()
-        rows = (rows.double().unsqueeze(0) for chosen in places for rows in part(chosen).split(few))
-        return _law(x, value, torch.cat([function(some, wide).flatten() for some in rows]))
+        return _law(x, value, _scales(x, jacobian, parts))
+    return stored(value, _covariance(x, jacobian, parts), value.dtype)
+
+
+def _scales(
+    x: Cauchy | SymmetricStable, jacobian: Callable[[Tensor], Tensor], parts: Sequence[Tensor]
+) -> Tensor:
+    """Scales (m,) of the outputs, float64; few rows of the Jacobian at a time are converted to float64."""
+    function, scale = _map_of_noise(x)
+    rows_at_a_time = max(1, _PART // (8 * x.dimension))
+    scales = []
+    for part in parts:
+        chunks = jacobian(part).split(rows_at_a_time)
+        scales += [function(rows.double().unsqueeze(0), scale.double()).flatten() for rows in chunks]
+    return torch.cat(scales)
+
+
+def _covariance(x: AnyGaussian, jacobian: Callable[[Tensor], Tensor], parts: Sequence[Tensor]) -> Tensor:
+    """Covariance J S J^T (1, m, m) of the outputs, float64, block by block from two parts of the Jacobian.
+
+    The second part is recomputed for each first part, which trades time for memory.
+    """
     noise = x.covariance[0] if isinstance(x, Gaussian) else x.variance.flatten()
-    covariance = torch.empty(1, value[0].numel(), value[0].numel(), dtype=torch.float64, device=value.device)
-    for i, first in enumerate(places):
-        left = part(first)
-        for second in places[i:]:
-            block = _block(left, left if second is first else part(second), noise)
+    m = sum(len(part) for part in parts)
+    covariance = torch.empty(1, m, m, dtype=torch.float64, device=noise.device)
+    for i, first in enumerate(parts):
+        left = jacobian(first)
+        for second in parts[i:]:
+            right = left if second is first else jacobian(second)
+            block = _block(left, right, noise)
             covariance[0, first[:, None], second] = block
             covariance[0, second[:, None], first] = block.mT
-    return stored(value, covariance, value.dtype)
+    return covariance
 
 
 def _block(left: Tensor, right: Tensor, noise: Tensor) -> Tensor:
-    """Covariance (m, m') of outputs with Jacobians (m, n) and (m', n), float64, in parts of few columns."""
+    """Covariance (m, m') of outputs with Jacobians (m, n) and (m', n), float64, in parts of few columns.
+
+    `noise` is the covariance (n, n) of the input or, for independent components, the variances (n,).
+    """
     step = max(1, _PART // (8 * max(len(left), len(right))))
     total = torch.zeros(len(left), len(right), dtype=torch.float64, device=left.device)
-    for columns in torch.arange(left.shape[1]).split(step):
-        at = slice(int(columns[0]), int(columns[-1]) + 1)
+    for first in range(0, left.shape[1], step):
+        columns = slice(first, first + step)
         if noise.ndim == 1:
-            weighted = left[:, at].double() * noise[at].double()
+            left_noise = left[:, columns].double() * noise[columns].double()
         else:
-            weighted = sum(
-                rows.double() @ part.double()
-                for rows, part in zip(left.split(step, 1), noise[:, at].split(step), strict=True)
-            )
-        total += weighted @ right[:, at].double().mT
+            left_noise = _product_in_parts(left, noise[:, columns], step)
+        total += left_noise @ right[:, columns].double().mT
     return total
+
+
+def _product_in_parts(left: Tensor, right: Tensor, step: int) -> Tensor:
+    """Matrix product in float64; `step` columns of the left factor are converted at a time."""
+    products = []
+    for columns, rows in zip(left.split(step, 1), right.split(step), strict=True):
+        products.append(columns.double() @ rows.double())
+    return torch.as_tensor(sum(products))
 
 
 def _linearised(net: Net, x: Input, spread: Tensor | None, *, create_graph: bool, max_bytes: int) -> Law:
@@ -209,7 +240,9 @@ def _law(x: Input, location: Tensor, spread: Tensor) -> Law:
     if isinstance(x, Gaussian | DiagonalGaussian):
         return stored(location, spread, location.dtype)
     scale = spread.reshape(location.shape).to(location.dtype)
-    return unchecked(type(x), location, scale, *([x.alpha] if isinstance(x, SymmetricStable) else []))
+    if isinstance(x, SymmetricStable):
+        return unchecked(SymmetricStable, location, scale, x.alpha)
+    return unchecked(Cauchy, location, scale)
 
 
 _PART = 2**22  # bytes of a float64 Jacobian that fit in a CPU cache
@@ -223,6 +256,8 @@ def _in_double(
     if create_graph or rows >= len(jacobian):
         return function(jacobian.double(), noise.double())
     # Reuse one buffer for all parts: new memory is slower than the copy.
-    wide = jacobian.new_empty(rows, *jacobian.shape[1:], dtype=torch.float64)
-    parts = zip(jacobian.split(rows), noise.split(rows), strict=True)
-    return torch.cat([function(wide[: len(j)].copy_(j), v.double()) for j, v in parts])
+    buffer = jacobian.new_empty(rows, *jacobian.shape[1:], dtype=torch.float64)
+    results = []
+    for j, v in zip(jacobian.split(rows), noise.split(rows), strict=True):
+        results.append(function(buffer[: len(j)].copy_(j), v.double()))
+    return torch.cat(results)

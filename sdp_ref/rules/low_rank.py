@@ -69,16 +69,17 @@ class Expansion:
         """Rows of all live values, (B, q, *event) each, from those of the values before the op."""
         live = {v: sources[v] for v in self.others}
         if self.rows is not None and self.number is not None:
-            live[self.number] = self.rows(*(sources[v] for v in self.inputs))
+            live[self.number] = self.rows(*[sources[v] for v in self.inputs])
         return live
 
     def apply(self, columns: Tensor) -> Values:
         """M times columns, shape (B, K, q), as rows (B, q, *event) of each value."""
-        shared, *own = columns.split([self.latent, *(root[0].numel() for root in self.roots.values())], 1)
+        root_sizes = [root[0].numel() for root in self.roots.values()]
+        shared, *of_roots = columns.split([self.latent, *root_sizes], 1)
         sources = {}
         for v, factor in self.factors.items():
             sources[v] = _combined(factor, shared)
-        for (v, root), part in zip(self.roots.items(), own, strict=True):
+        for (v, root), part in zip(self.roots.items(), of_roots, strict=True):
             sources[v] = sources[v] + root.unsqueeze(1) * part.mT.reshape(sources[v].shape)
         return self.image(sources)
 
@@ -89,14 +90,13 @@ class Expansion:
             by_input = adjoint(self.rows, [self.factors[v].shape[2:] for v in self.inputs], live[self.number])
             for v, rows in zip(self.inputs, by_input, strict=True):
                 pulled[v] = pulled[v] + rows if v in pulled else rows
-        shared = torch.stack(
-            [
-                torch.einsum("brn,bqn->brq", self.factors[v].flatten(2), rows.flatten(2))
-                for v, rows in pulled.items()
-            ]
-        ).sum(0)
-        own = [(root.unsqueeze(1) * pulled[v]).flatten(2).mT for v, root in self.roots.items()]
-        return torch.cat([shared, *own], 1)
+        products = []
+        for v, rows in pulled.items():
+            products.append(torch.einsum("brn,bqn->brq", self.factors[v].flatten(2), rows.flatten(2)))
+        parts = [torch.stack(products).sum(0)]
+        for v, root in self.roots.items():
+            parts.append((root.unsqueeze(1) * pulled[v]).flatten(2).mT)
+        return torch.cat(parts, 1)
 
     @torch.no_grad()
     def basis(self, columns: int, generator: torch.Generator) -> Tensor:
@@ -111,35 +111,52 @@ class Expansion:
             return torch.eye(self.width).to(first).expand(len(first), -1, -1)
         if size <= columns:
             return torch.linalg.qr(self.transpose(_identity(like)))[0]
-        found = torch.linalg.qr(self.transpose(_drawn(torch.randn, columns, like, generator)))[0]
-        return torch.linalg.qr(self.transpose(self.apply(found)))[0]  # one subspace iteration
+        random = _drawn(torch.randn, columns, like, generator)
+        directions = torch.linalg.qr(self.transpose(random))[0]
+        return torch.linalg.qr(self.transpose(self.apply(directions)))[0]  # one subspace iteration
 
     @torch.no_grad()
     def dropped(
         self, basis: Tensor, linear: Tensor | None, kept: Values, generator: torch.Generator
     ) -> Tensor:
-        """Frobenius norm of the covariances that a basis drops, relative to that of M M^T."""
+        """Frobenius norm of the covariances that a basis drops, relative to that of M M^T, shape (B,).
+
+        For random signs s, E |A s|^2 is the squared norm of A (Hutchinson 1990). A is M (I - W W^T) M^T
+        without its diagonal, which becomes independent variances, or M M^T. `linear` (B, *out) are the
+        variances of the op's linear part, and `kept` the factors M W.
+        """
         if basis.shape[2] == self.width:
             return basis.new_zeros(len(basis))
-        # variances from M of values that the op does not change
-        variances = {v: self.factors[v].square().sum(1) for v in self.others}
-        variances |= {v: variances[v] + self.roots[v].square() for v in self.others if v in self.roots}
-        if linear is not None and self.number is not None:
-            variances[self.number] = linear
+        variances = self._variances(linear)
         size = sum(value[0].numel() for value in variances.values())
         signs = _identity(variances) if size <= _PROBES else _drawn(_signs, _PROBES, variances, generator)
-        pulled = self.transpose(signs)
-        inside = basis.mT @ pulled
-        rest = self.apply(pulled - basis @ inside)
-        whole = _norm({v: each + _combined(kept[v], inside) for v, each in rest.items()})
-        missing = {
-            v: each - (variances[v] - kept[v].square().sum(1)).unsqueeze(1) * signs[v]
-            for v, each in rest.items()
-        }
-        return torch.where(whole > 0, _norm(missing) / torch.where(whole > 0, whole, 1.0), 0.0)
+        components = self.transpose(signs)
+        inside = basis.mT @ components
+        outside_image = self.apply(components - basis @ inside)
+        whole_image, dropped_image = {}, {}
+        for v, rows in outside_image.items():
+            whole_image[v] = rows + _combined(kept[v], inside)
+            diagonal = (variances[v] - kept[v].square().sum(1)).unsqueeze(1)
+            dropped_image[v] = rows - diagonal * signs[v]
+        whole = _norm(whole_image)
+        return torch.where(whole > 0, _norm(dropped_image) / torch.where(whole > 0, whole, 1.0), 0.0)
+
+    def _variances(self, linear: Tensor | None) -> Values:
+        """Diagonal of M M^T, by value."""
+        variances = {}
+        for v in self.others:
+            variances[v] = self.factors[v].square().sum(1)
+            if v in self.roots:
+                variances[v] = variances[v] + self.roots[v].square()
+        if linear is not None and self.number is not None:
+            variances[self.number] = linear
+        return variances
 
     def _like(self) -> Values:
-        zeros = {v: f.new_zeros(len(f), 1, *f.shape[2:]) for v, f in self.factors.items()}
+        """Zeros (B, *event) for every live value, for their shapes."""
+        zeros = {}
+        for v, factor in self.factors.items():
+            zeros[v] = factor.new_zeros(len(factor), 1, *factor.shape[2:])
         return {v: rows[:, 0] for v, rows in self.image(zeros).items()}
 
 
@@ -154,20 +171,21 @@ def _identity(like: Values) -> Values:
     sizes = [value[0].numel() for value in like.values()]
     first = next(iter(like.values()))
     parts = torch.eye(sum(sizes)).to(first).split(sizes, 1)
-    return {
-        v: part.reshape(1, -1, *value.shape[1:]).expand(len(value), -1, *value.shape[1:])
-        for (v, value), part in zip(like.items(), parts, strict=True)
-    }
+    identity = {}
+    for (v, value), part in zip(like.items(), parts, strict=True):
+        event = value.shape[1:]
+        identity[v] = part.reshape(1, -1, *event).expand(len(value), -1, *event)
+    return identity
 
 
 def _drawn(draw: Callable[..., Tensor], count: int, like: Values, generator: torch.Generator) -> Values:
     """Random rows that are the same for each law of the batch, so that laws do not depend on each other."""
-    return {
-        v: draw(1, count, *value.shape[1:], generator=generator, dtype=value.dtype)
-        .to(value.device)
-        .expand(len(value), -1, *value.shape[1:])
-        for v, value in like.items()
-    }
+    rows = {}
+    for v, value in like.items():
+        event = value.shape[1:]
+        drawn = draw(1, count, *event, generator=generator, dtype=value.dtype)
+        rows[v] = drawn.to(value.device).expand(len(value), -1, *event)
+    return rows
 
 
 def _signs(*shape: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
@@ -205,14 +223,18 @@ class Factors(Factored):
         return sum(factor.numel() for factor in self.factors.values())
 
     def push(self, number: int, inputs: Sequence[int], image: Image, others: Sequence[int]) -> None:
-        """Add the result of an op, and delete the values that are not among `others`."""
+        """Add the result of an op, and delete the values that are not among `others`.
+
+        Independent parts of the inputs stay independent if the op does not mix components and nothing else
+        reads the inputs. Otherwise they become shared components, and the factors are compressed.
+        """
         self.beyond = self.beyond + image.beyond
-        taken = dict.fromkeys(inputs)
-        mixed = not image.parallel or any(v in others for v in taken)
-        shared = [v for v in taken if mixed and bool((self.remainders[v] > 0).any())]
+        distinct = dict.fromkeys(inputs)
+        mixed = not image.parallel or any(v in others for v in distinct)
+        shared = [v for v in distinct if mixed and bool((self.remainders[v] > 0).any())]
         means = {v: self.means[v] for v in others} | {number: image.mean}
         variances = {v: self.variance(v) for v in others} | {number: image.variance}
-        sources = {v: self.factors[v] for v in dict.fromkeys((*others, *taken))}
+        sources = {v: self.factors[v] for v in dict.fromkeys((*others, *distinct))}
         roots = {v: power(self.remainders[v], 0.5) for v in shared}
         expansion = Expansion(sources, roots, tuple(others), number, tuple(inputs), image.rows)
         if shared:
@@ -286,19 +308,17 @@ class LowRank(FullCovarianceRule):
 
     def walk(self, steps: Sequence[trace.Step], operations: Sequence[Any]) -> Callable[[Law], Law]:
         for number, (step, operation) in enumerate(zip(steps, operations, strict=True), start=1):
-            with self.taking(step.path, number):
+            with self.step_errors(step.path, number):
                 if not isinstance(operation, JointStep):
                     raise NoFormulaError("a handler of the law of one value")
-        done = trace.last_uses(steps)
+        moves = list(zip(steps, operations, trace.last_uses(steps), strict=True))
 
         def walked(x: Law) -> Law:
             factors = self._begun(x)
-            for number, (step, operation, gone) in enumerate(
-                zip(steps, operations, done, strict=True), start=1
-            ):
-                with self.taking(step.path, number):
+            for number, (step, operation, unneeded) in enumerate(moves, start=1):
+                with self.step_errors(step.path, number):
                     image = operation.image(factors, step.inputs)
-                    others = [v for v in factors.means if v not in gone]
+                    others = [v for v in factors.means if v not in unneeded]
                     self._fit_factors(factors, image.mean, step, others)
                     factors.push(number, step.inputs, image, others)
             return self._ended(factors, x)
@@ -330,9 +350,9 @@ class LowRank(FullCovarianceRule):
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         law = unchecked(CompressedGaussian, mean, covariance, factors.dropped, factors.beyond)
         law = law.to(dtype=x.location.dtype)
-        lost = float(factors.dropped.detach().max())
-        compressed = [f"covariances compressed to {self.columns} columns"]
-        notes = compressed if lost > _ROUNDING else []
+        notes = []
+        if float(factors.dropped.detach().max()) > _ROUNDING:
+            notes = [f"covariances compressed to {self.columns} columns"]
         return noted(law, notes + lost_variances(variance, x.location.dtype))
 
 
@@ -365,15 +385,17 @@ class _FirstOrder(JointStep):
         """
         if not factor.shape[1]:
             return 0.0
-        moves = before > 0
-        inverse = torch.where(moves, torch.where(moves, before, 1.0).rsqrt(), 0.0)
-        standard = factor * inverse.flatten(1).unsqueeze(1)
+        noisy = before > 0
+        inverse_std = torch.where(noisy, torch.where(noisy, before, 1.0).rsqrt(), 0.0)
+        standard = factor * inverse_std.flatten(1).unsqueeze(1)
         image = factor * slope.flatten(1).unsqueeze(1)
-        beyond = (variance - slope.square() * before).clamp(min=0).sqrt().flatten(1).unsqueeze(1)
+        # standard deviations of the parts beyond the first order
+        higher = (variance - slope.square() * before).clamp(min=0).sqrt().flatten(1).unsqueeze(1)
 
-        def covariances(some: Tensor) -> tuple[Tensor, Tensor]:
-            correlation = standard[:, :, some].mT @ standard
-            return image[:, :, some].mT @ image, correlation.square() * beyond[:, :, some].mT * beyond
+        def covariances(components: Tensor) -> tuple[Tensor, Tensor]:
+            first_order = image[:, :, components].mT @ image
+            correlation = standard[:, :, components].mT @ standard
+            return first_order, correlation.square() * higher[:, :, components].mT * higher
 
         return omitted_share(covariances, variance.flatten(1), factor.shape[1])
 

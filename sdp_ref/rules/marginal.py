@@ -57,20 +57,29 @@ def with_spread(law: Law, location: Tensor, spread: Tensor) -> Law:
 
 
 def additive(*laws: Law) -> tuple[list[Tensor], float, Callable[[Tensor], Tensor]]:
-    """Convert spreads to a measure that adds for independent terms."""
+    """Convert spreads to measures that add for independent terms: sum_j J_ij X_j has sum_j |J_ij|^p mu_j.
+
+    Return the measures mu of the laws, each of the shape of its location, the exponent p, and the function
+    that converts a measure back to a spread. Variances (p = 2) and scales of Cauchy laws (p = 1) add
+    themselves; of alpha-stable laws, scales to the power p = alpha do, relative to the largest of a row so
+    that no power over- or underflows.
+    """
     spreads = [spread_of(law) for law in laws]
     law = laws[0]
     if not isinstance(law, SymmetricStable):
         return spreads, 2 if isinstance(law, DiagonalGaussian) else 1, lambda total: total
-    alpha, scales = law.alpha, [bounded(each) for each in spreads]
-    top = torch.stack([each.flatten(1).amax(1) for each in scales]).amax(0)
-    top = torch.where(top > 0, top, 1.0)
+    alpha = law.alpha
+    scales = [bounded(spread) for spread in spreads]
+    largest = torch.stack([scale.flatten(1).amax(1) for scale in scales]).amax(0)
+    largest = torch.where(largest > 0, largest, 1.0)
 
-    def of_rows(x: Tensor) -> Tensor:
-        return top.reshape(-1, *[1] * (x.ndim - 1))
+    def largest_like(x: Tensor) -> Tensor:
+        return largest.reshape(-1, *[1] * (x.ndim - 1))
 
-    measures = [power(each / of_rows(each), alpha) for each in scales]
-    return measures, alpha, lambda total: bounded(of_rows(total) * power(total, 1 / alpha))
+    def scale_of(measure: Tensor) -> Tensor:
+        return bounded(largest_like(measure) * power(measure, 1 / alpha))
+
+    return [power(scale / largest_like(scale), alpha) for scale in scales], alpha, scale_of
 
 
 CHUNK = 2**24  # entries of a batch of Jacobians
@@ -78,12 +87,16 @@ _MOST = 2**28  # entries of one Jacobian
 
 
 def linearised(module: nn.Module, *laws: Law) -> Law:
-    """Any differentiable op of one or several values by its Jacobian, column by column if not diagonal."""
+    """Any differentiable op of one or several values by its Jacobian, column by column if not diagonal.
+
+    The law of the result has the family of the first law. A value that occurs twice counts once, with the sum
+    of its derivatives.
+    """
     distinct = {id(law): law for law in laws}
-    places = [list(distinct).index(id(law)) for law in laws]
+    index_of = {key: index for index, key in enumerate(distinct)}
 
     def function(*values: Tensor) -> Tensor:
-        return in_dtype(module, *(values[place] for place in places))
+        return in_dtype(module, *[values[index_of[id(law)]] for law in laws])
 
     measures, exponent, back = additive(*distinct.values())
     points = [law.location for law in distinct.values()]
@@ -92,26 +105,34 @@ def linearised(module: nn.Module, *laws: Law) -> Law:
 
 
 def normalised(form: Norm, law: Law, extra: Tensor | float) -> Law:
+    """Law of a norm, linearised at the location with the mean square increased by `extra`.
+
+    The Jacobian of z = (x - mean) / s is J = (I - (c 1 1^T + z z^T) / n) / s, where c is 1 for a centred norm
+    (layer norm) and 0 otherwise (RMS norm).
+    """
     x = law.location
     z, inverse = form.scores(x, extra)
-    n, one = z.shape[-1], 1.0 if form.centred else 0.0
-    if isinstance(law, DiagonalGaussian):  # sum_j J_ij^2 v_j without J
-        spread = form.grouped(law.variance)
-        own = spread * (1 - 2 * (one + z.square()) / n)
-        sums = [(spread * z**k).sum(-1, keepdim=True) for k in range(3)]
-        through = own + (one * (sums[0] + 2 * z * sums[1]) + z.square() * sums[2]) / n**2
-        through = through.clamp(min=0) * inverse.square()
+    n = z.shape[-1]
+    c = 1.0 if form.centred else 0.0
+    if isinstance(law, DiagonalGaussian):
+        # sum_j J_ij^2 v_j without J, from the sums of v_j, v_j z_j and v_j z_j^2
+        v = form.grouped(law.variance)
+        sum_v, sum_vz, sum_vzz = [(v * z**k).sum(-1, keepdim=True) for k in range(3)]
+        spread = v * (1 - 2 * (c + z.square()) / n)
+        spread = spread + (c * (sum_v + 2 * z * sum_vz) + z.square() * sum_vzz) / n**2
+        spread = spread.clamp(min=0) * inverse.square()
+        gain = None if form.gain is None else raised(form.gain, 2)
     else:
 
         def jacobian(rows: Tensor) -> Tensor:
             eye = torch.eye(n, dtype=rows.dtype, device=rows.device)
-            return eye - (one + rows.unsqueeze(-1) * rows.unsqueeze(-2)) / n
+            return eye - (c + rows.unsqueeze(-1) * rows.unsqueeze(-2)) / n
 
         (measure,), exponent, back = additive(law)
-        through = back(_through(jacobian, z, form.grouped(measure), exponent)) * inverse
-    gain = None if form.gain is None else raised(form.gain, 2 if isinstance(law, DiagonalGaussian) else 1)
-    through = replace(form, gain=gain, shift=None).finished(through, x)
-    return with_spread(law, form.finished(z, x), through)
+        spread = back(_through(jacobian, z, form.grouped(measure), exponent)) * inverse
+        gain = None if form.gain is None else raised(form.gain, 1)
+    spread = replace(form, gain=gain, shift=None).finished(spread, x)
+    return with_spread(law, form.finished(z, x), spread)
 
 
 def _through_heads(exponent: float, *head: Tensor) -> Tensor:
@@ -158,13 +179,15 @@ class MarginalRule(LayerwiseRule):
 
 def _positive(op: Affine, variance: Tensor, spread: Tensor) -> Tensor:
     """Numbers that are positive where the exact spread is; the spread itself if no term underflows."""
-    factors = (op.weight(variance).detach().to(variance.dtype).abs(), variance.detach())
-    weight, least = (
-        torch.where(x > 0, x, math.inf).amin().item() if x.numel() else math.inf for x in factors
-    )
-    if weight**2 * least >= torch.finfo(variance.dtype).tiny:
+    weight = _smallest_positive(op.weight(variance).detach().to(variance.dtype).abs())
+    if weight**2 * _smallest_positive(variance.detach()) >= torch.finfo(variance.dtype).tiny:
         return spread
     return op.spread(variance.sqrt(), 1)
+
+
+def _smallest_positive(x: Tensor) -> float:
+    """Smallest positive entry, infinity if there is none."""
+    return float(torch.where(x > 0, x, math.inf).amin()) if x.numel() else math.inf
 
 
 @MarginalRule.prepares(*AFFINE)
@@ -205,16 +228,16 @@ def _add(_rule: MarginalRule, _module: nn.Module, a: Law, b: Law) -> Law:
 
 @MarginalRule.handles(Cat)
 def _cat(_rule: MarginalRule, module: Cat, *laws: Law) -> Law:
-    return with_spread(
-        laws[0], module(*(law.location for law in laws)), module(*(spread_of(law) for law in laws))
-    )
+    locations = [law.location for law in laws]
+    spreads = [spread_of(law) for law in laws]
+    return with_spread(laws[0], module(*locations), module(*spreads))
 
 
 @MarginalRule.handles(Maximum, MaximumOfPairs, note="by the larger mean")
 def _maximum(_rule: MarginalRule, module: Maximum, a: Law, b: Law) -> Law:
-    first = a.location >= b.location
-    chosen = torch.where(first, spread_of(a), spread_of(b))
-    return with_spread(a, module(a.location, b.location), chosen)
+    a_is_larger = a.location >= b.location
+    spread = torch.where(a_is_larger, spread_of(a), spread_of(b))
+    return with_spread(a, module(a.location, b.location), spread)
 
 
 @MarginalRule.handles(*MAX_POOLS, note="by its largest mean")
@@ -241,9 +264,10 @@ def _quotient(_rule: MarginalRule, module: nn.Module, a: Law, b: Law) -> Law:
     location = module(a.location, b.location)
     if a is b:
         return with_spread(a, location, 0 * additive(a)[0][0])
-    (above, below), exponent, back = additive(a, b)
-    by_above = raised(1 / b.location, exponent)
-    return with_spread(a, location, back(above * by_above + below * raised(location, exponent) * by_above))
+    (numerator, denominator), exponent, back = additive(a, b)
+    by_numerator = raised(1 / b.location, exponent)
+    by_denominator = raised(location, exponent) * by_numerator
+    return with_spread(a, location, back(numerator * by_numerator + denominator * by_denominator))
 
 
 @MarginalRule.handles(nn.Softmax, note="linearised")
@@ -268,9 +292,10 @@ def _log_softmax(_rule: MarginalRule, module: nn.LogSoftmax, law: Law) -> Law:
     dim = softmax_dim(module, law.location)
     location = module(law.location)
     (measure,), exponent, back = additive(law)
-    p = raised(location.exp(), exponent)
-    own = raised(torch.expm1(location), exponent)  # 1 - p
-    total = measure * own + ((measure * p).sum(dim, keepdim=True) - measure * p).clamp(min=0)
+    off_diagonal = raised(location.exp(), exponent)  # p
+    diagonal = raised(torch.expm1(location), exponent)  # 1 - p
+    weighted = measure * off_diagonal
+    total = measure * diagonal + (weighted.sum(dim, keepdim=True) - weighted).clamp(min=0)
     return with_spread(law, location, back(total))
 
 
@@ -291,14 +316,10 @@ def _attention(_rule: MarginalRule, module: Attention, q: Law, k: Law, v: Law) -
     location = module(q.location, k.location, v.location)
     measures, exponent, back = additive(q, k, v)
     weights, factor = module.weights(q.location, k.location), module.factor(q.location)
-    heads = [
-        each.flatten(0, -3)
-        for each in (location, weights, *measures, q.location * factor, k.location * factor, v.location)
-    ]
+    arguments = (location, weights, *measures, q.location * factor, k.location * factor, v.location)
     step = max(1, CHUNK // max(1, weights.shape[-1] * math.prod(location.shape[-2:])))
-    parts = [
-        _through_heads(exponent, *part) for part in zip(*(each.split(step) for each in heads), strict=True)
-    ]
+    chunks_by_argument = [argument.flatten(0, -3).split(step) for argument in arguments]
+    parts = [_through_heads(exponent, *chunk) for chunk in zip(*chunks_by_argument, strict=True)]
     return with_spread(q, location, back(torch.cat(parts).reshape(location.shape)))
 
 

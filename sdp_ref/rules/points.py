@@ -72,6 +72,7 @@ class PointRule(Rule):
 
 
 def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
+    """Points mean + L z (B, P, *event) of a law with covariance L L^T, from standard points z (B, P, n)."""
     if isinstance(x, DiagonalGaussian):
         noise = normals * x.standard_deviation.flatten(1).unsqueeze(1)
     else:
@@ -139,6 +140,7 @@ class Cubature(PointRule):
 
 
 def _spherical(dimension: int, degree: int) -> tuple[Array, Array]:
+    """Points (P, n) and weights (P,) on the axes, and for degree 5 also at 0 and between two axes."""
     _check_count(_SPHERICAL[degree](dimension))
     axes = np.eye(dimension)
     if degree == 3:
@@ -146,9 +148,11 @@ def _spherical(dimension: int, degree: int) -> tuple[Array, Array]:
         return points, np.full(2 * dimension, 0.5 / dimension)
     n = dimension
     first, second = np.triu_indices(n, 1)
-    pairs = [a * axes[first] + b * axes[second] for a, b in itertools.product((1, -1), repeat=2)]
-    far, near = math.sqrt(n + 2), math.sqrt((n + 2) / 2)
-    points = np.concatenate([np.zeros((1, n)), far * axes, -far * axes, *(near * each for each in pairs)])
+    on_axes = math.sqrt(n + 2) * axes
+    parts = [np.zeros((1, n)), on_axes, -on_axes]
+    for a, b in itertools.product((1, -1), repeat=2):
+        parts.append(math.sqrt((n + 2) / 2) * (a * axes[first] + b * axes[second]))
+    points = np.concatenate(parts)
     weights = np.full(len(points), 1 / (n + 2) ** 2)
     weights[0] = 2 / (n + 2)
     weights[1 : 2 * n + 1] = (4 - n) / (2 * (n + 2) ** 2)
@@ -160,12 +164,19 @@ _SPHERICAL: Mapping[int, Callable[[int], int]] = {3: lambda n: 2 * n, 5: lambda 
 
 
 def _tensor(dimension: int, degree: int) -> tuple[Array, Array]:
+    """Points (P, n) and weights (P,) of the product of Gauss-Hermite quadratures of this degree."""
     level = (degree + 1) // 2
     _check_count(level**dimension)
     return _product([level] * dimension)
 
 
 def _sparse(dimension: int, degree: int) -> tuple[Array, Array]:
+    """Points (P, n) and weights (P,) of Smolyak's sum of tensor grids.
+
+    With L levels in n directions, it is the sum over grids of levels l_1, ..., l_n, each at least 1. Their
+    excess e = sum (l_i - 1) is from L - n to L - 1, and the factor of a grid (-1)^(L - 1 - e) times the
+    binomial coefficient of n - 1 and L - 1 - e (Wasilkowski and Wozniakowski 1995).
+    """
     level = (degree + 1) // 2
     # For each sum of levels, the number of grids times the points of the largest: a cheap upper bound.
     _check_count(math.comb(dimension + level - 1, level - 1) * level)
@@ -175,22 +186,25 @@ def _sparse(dimension: int, degree: int) -> tuple[Array, Array]:
         for raised in itertools.combinations_with_replacement(range(dimension), excess):
             directions, extra = np.unique(np.array(raised, dtype=np.intp), return_counts=True)
             point = np.zeros(dimension)  # the only node of a direction at the lowest level
-            for place, weight in zip(*_product([1 + int(each) for each in extra]), strict=True):
+            nodes, node_weights = _product([1 + int(count) for count in extra])
+            for node, weight in zip(nodes, node_weights, strict=True):
                 # Equal nodes of two grids may differ by rounding, and 0 may be -0.
-                point[directions] = np.round(place, 12) + 0.0
+                point[directions] = np.round(node, 12) + 0.0
                 weights[tuple(point)] += sign * weight
     return np.array(list(weights)), np.array(list(weights.values()))
 
 
 def _product(levels: Sequence[int]) -> tuple[Array, Array]:
-    """Tensor product of the given numbers of Gauss-Hermite nodes."""
+    """Tensor product of the given numbers of Gauss-Hermite nodes: points (P, directions), weights (P,)."""
     from numpy.polynomial.hermite_e import hermegauss
 
-    lines = [hermegauss(level) for level in levels]
+    nodes_by_direction = []
     weights = np.ones(1)
-    for _, line in lines:
-        weights = np.multiply.outer(weights, line / line.sum()).ravel()
-    points = list(itertools.product(*(nodes for nodes, _ in lines)))
+    for level in levels:
+        nodes, line_weights = hermegauss(level)
+        nodes_by_direction.append(nodes)
+        weights = np.multiply.outer(weights, line_weights / line_weights.sum()).ravel()
+    points = list(itertools.product(*nodes_by_direction))
     return np.array(points).reshape(len(weights), len(levels)), weights
 
 

@@ -64,11 +64,11 @@ def _require_rows(rule: str, net: Net, x: Law) -> None:
     devices = [x.location.device] if x.location.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices), unchanged_buffers(net):
-            found = inconsistency(net, x.location, x.spread)
+            reason = inconsistency(net, x.location, x.spread)
     except Exception:  # noqa: BLE001  it may support one size of batch only, or raise this in the rule, too
         return
-    if found is not None:
-        raise UnsupportedError(rule, f"a net that {found[0]}", hint=found[1])
+    if reason is not None:
+        raise UnsupportedError(rule, f"a net that {reason[0]}", hint=reason[1])
     if isinstance(net, nn.Module):
         passed[kind] = watched(modules, attributes, (), ())
 

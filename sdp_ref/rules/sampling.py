@@ -25,6 +25,7 @@ from sdp_ref.rules.rows import evaluates
 
 
 def as_integer(value: object) -> int | None:
+    """Return a whole number as an int, and None for anything else, booleans included."""
     try:
         return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -32,14 +33,22 @@ def as_integer(value: object) -> int | None:
 
 
 def checked_seeds(rule: str, seed: object) -> int | tuple[int, ...]:
+    """Return a seed, or a tuple with one for each law of a batch, as Python integers.
+
+    Negative numbers and other values raise a ValueError.
+    """
     given = seed if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed]
-    seeds = tuple(each for each in map(as_integer, given) if each is not None and each >= 0)
+    seeds = tuple(seed for seed in map(as_integer, given) if seed is not None and seed >= 0)
     if len(seeds) < len(given):
         raise ValueError(f"{rule} needs a seed (or one a law) of at least 0, got {seed!r}")
     return seeds if given is seed else seeds[0]
 
 
 def seeds_of_rows(rule: str, seed: int | Sequence[int], batch: int) -> Sequence[Any]:
+    """Seeds for the laws of a batch, (B,): the given ones, or pairs of a seed and the index of the law.
+
+    A number of seeds other than `batch` raises a ValueError.
+    """
     seeds: Sequence[Any] = [(seed, row) for row in range(batch)] if isinstance(seed, int) else seed
     if len(seeds) != batch:
         raise ValueError(f"{rule} has {len(seeds)} seeds for a batch of {batch}")
@@ -222,10 +231,10 @@ def _korobov(samples: int, dimension: int) -> NDArray[np.int64]:
     for root in prime[np.unique(np.linspace(0, len(prime) - 1, _ROOTS).round().astype(np.int64))]:
         generator = np.empty(dimension, dtype=np.int64)
         error, power = np.ones(samples), 1
-        for place in range(dimension):
-            generator[place] = power
+        for component in range(dimension):
+            generator[component] = power
             x = steps * power % samples / samples
-            error *= 1 + weights[place] * 2 * math.pi**2 * (x * (x - 1) + 1 / 6)
+            error *= 1 + weights[component] * 2 * math.pi**2 * (x * (x - 1) + 1 / 6)
             power = power * int(root) % samples
         if error.mean() < least:
             best, least = generator, float(error.mean())

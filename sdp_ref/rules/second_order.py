@@ -126,7 +126,7 @@ class SecondOrder(Rule):
             return
         generators = [np.random.default_rng(s) for s in seeds_of_rows(self.name, self.seed, x.batch)]
         for _ in range(self.probes):
-            signs = np.stack([2.0 * each.integers(0, 2, x.dimension) - 1 for each in generators])
+            signs = np.stack([2.0 * generator.integers(0, 2, x.dimension) - 1 for generator in generators])
             yield torch.from_numpy(signs / math.sqrt(self.probes)).to(blank.device)
 
 

@@ -43,23 +43,28 @@ class Frame:
 
     @classmethod
     def of(cls, net: Net, law: Splittable, *, axes: bool) -> Frame:
-        """Directions along which `net` varies most."""
-        n, scales = law.dimension, None if isinstance(law, Gaussian) else law.standard_deviation.flatten(1)
+        """Directions along which `net` varies most; components of the input if `axes`.
+
+        With more than `MOST` components, they are the leading right singular vectors of J L, for J the
+        Jacobian at the location and L a factor of the covariance, or the components with the largest columns.
+        """
+        n = law.dimension
+        scales = None if isinstance(law, Gaussian) else law.standard_deviation.flatten(1)
         if n <= MOST:
             steps = law.factor() if scales is None else torch.diag_embed(scales)
             return cls(law, steps, not axes)
         jacobian = jacobian_of(net, law.location.detach(), spread=law.spread)[1].flatten(2).double()
-        # Rows of J L, for L a factor of the covariance.
+        # J L
         rows = jacobian @ law.factor().detach() if scales is None else jacobian * scales.detach().unsqueeze(1)
         if axes:
             leading = rows.square().sum(1).argsort(dim=1, descending=True, stable=True)[:, :MOST]
-            chosen = torch.nn.functional.one_hot(leading, n).mT.to(rows)
+            directions = torch.nn.functional.one_hot(leading, n).mT.to(rows)
         else:
             _, sizes, vectors = torch.linalg.svd(rows, full_matrices=False)
-            # Directions that do not affect the outputs are arbitrary: random ones will do.
-            reached = sizes > _LEAST * sizes[:, :1]
-            chosen = (vectors * reached.unsqueeze(-1))[:, :MOST].mT
-        steps = law.factor() @ chosen if scales is None else scales.unsqueeze(-1) * chosen
+            # singular vectors of singular values 0 are arbitrary, and moving along them changes nothing
+            nonzero = sizes > _LEAST * sizes[:, :1]
+            directions = (vectors * nonzero.unsqueeze(-1))[:, :MOST].mT
+        steps = law.factor() @ directions if scales is None else scales.unsqueeze(-1) * directions
         return cls(law, steps, not axes)
 
     def evaluate(self, net: Net) -> Callable[[Array], Array]:
@@ -72,12 +77,12 @@ class Frame:
             inputs = inputs.to(location.dtype).reshape(-1, *event)
             with torch.no_grad():
                 outputs = check_outputs(inputs, net(inputs))
-            found = outputs.detach().double().cpu().numpy().reshape(*points.shape[:2], -1)
-            return np.asarray(found, dtype=np.float64)
+            array = outputs.detach().double().cpu().numpy().reshape(*points.shape[:2], -1)
+            return np.asarray(array, dtype=np.float64)
 
         return values
 
-    def pieces(self, pieces: Pieces) -> Law:
+    def pieces(self, pieces: SplitPieces) -> Law:
         """Laws of the pieces: batch B K, row b K + j is piece j of law b."""
         law, event = self.law, self.law.event_shape
         dtype, device = law.location.dtype, law.location.device
@@ -99,9 +104,9 @@ class Frame:
     def _covariances(self, axes: Tensor) -> Tensor:
         """Covariances of pieces, (B, K, n, n): narrowed along the directions, those of the law elsewhere."""
         law, count = self.law, len(axes) * axes.shape[1]
-        size = 8 * count * law.dimension**2
-        if size > 4 * MAX_BYTES:
-            text = f"{count} covariances of {law.dimension} inputs, {size / 2**30:.1f} GB"
+        needed_bytes = 8 * count * law.dimension**2
+        if needed_bytes > 4 * MAX_BYTES:
+            text = f"{count} covariances of {law.dimension} inputs, {needed_bytes / 2**30:.1f} GB"
             raise NoFormulaError(f"{text}; take fewer pieces, or a marginal base")
         factor = self.steps.unsqueeze(1) @ axes
         covariance = factor @ factor.mT
@@ -111,6 +116,7 @@ class Frame:
 
 
 _LEAST = 1e-6
+"""Singular value, relative to the largest, that counts as 0: the Jacobian may be in float32."""
 
 Array = NDArray[np.float64]
 
@@ -118,12 +124,29 @@ Array = NDArray[np.float64]
 _FEW = 20
 """Number of pieces up to which halves are better than thirds, because they allow more splits."""
 
-_HALVES = ((0.5, 0.5), (-1.0, 1.0), 0.7, 0.1)
-_THIRDS = ((0.2297, 0.5406, 0.2297), (-1.0, 0.0, 1.0), 0.6, 0.02)
-"""Weights, directions and width of the parts of a split, and the score above which its benefit exceeds the
-error of the mixture. Weights of thirds minimise the total variation distance to the standard normal at their
-width (0.027; that of halves is 0.059), among mixtures with its variance, so that splits preserve moments in
-affine nets.
+
+@dataclass(frozen=True)
+class _Scheme:
+    """A mixture sum_p weights_p N(d units_p, width^2) that replaces N(0, 1) and has its variance.
+
+    Below `least_score`, the error of the mixture exceeds its benefit.
+    """
+
+    weights: tuple[float, ...]
+    units: tuple[float, ...]
+    width: float
+    least_score: float
+
+    @property
+    def distance(self) -> float:
+        """The d for which the variance is 1: 2 weights_1 d^2 + width^2 = 1."""
+        return math.sqrt((1 - self.width**2) / (2 * self.weights[0]))
+
+
+_HALVES = _Scheme(weights=(0.5, 0.5), units=(-1.0, 1.0), width=0.7, least_score=0.1)
+_THIRDS = _Scheme(weights=(0.2297, 0.5406, 0.2297), units=(-1.0, 0.0, 1.0), width=0.6, least_score=0.02)
+"""Weights of thirds minimise the total variation distance to the standard normal at their width (0.027; that
+of halves is 0.059), among mixtures with its variance, so that splits preserve moments in affine nets.
 """
 
 
@@ -132,7 +155,7 @@ Evaluate = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SplitPieces:
     """Pieces of a batch of standard laws in r directions, and how the net bends along the axes of each.
 
     Rows are padded with pieces of weight 0. The columns of `axes` (B, K, r, r) are the images of the standard
@@ -147,10 +170,11 @@ class Pieces:
     slopes: Array
     bends: Array
 
-    def __getitem__(self, index: NDArray[np.intp]) -> Pieces:
+    def __getitem__(self, index: NDArray[np.intp]) -> SplitPieces:
         """Select pieces of each row by index, shape (B, k)."""
         rows = np.arange(len(index))[:, None]
-        return Pieces(*(getattr(self, f.name)[rows, index] for f in fields(self)))
+        selected = {f.name: getattr(self, f.name)[rows, index] for f in fields(self)}
+        return SplitPieces(**selected)
 
     @property
     def scatter(self) -> Array:
@@ -158,20 +182,26 @@ class Pieces:
         return _scatter(self.slopes) + _scatter(self.bends)
 
 
-def _joined(parts: Sequence[Pieces]) -> Pieces:
-    return Pieces(*(np.concatenate([getattr(part, f.name) for part in parts], 1) for f in fields(Pieces)))
+def _joined(parts: Sequence[SplitPieces]) -> SplitPieces:
+    joined_fields = {}
+    for f in fields(SplitPieces):
+        joined_fields[f.name] = np.concatenate([getattr(part, f.name) for part in parts], 1)
+    return SplitPieces(**joined_fields)
 
 
-def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, *, turning: bool, rounding: float) -> Pieces:
-    """Split standard laws into at most `k` pieces.
+def grown(
+    evaluate: Evaluate, shape: tuple[int, int], k: int, *, turning: bool, rounding: float
+) -> SplitPieces:
+    """Split standard laws, `shape` (B, r), into at most `k` pieces.
 
     Every round splits the half of the pieces with the higher scores, each along the axis where the net bends
     most. The number of rounds depends on `k` only, and each law depends on its own pieces only, so its
-    pieces do not depend on the rest of the batch.
+    pieces do not depend on the rest of the batch. If `turning`, the axes of pieces are rotated; `rounding` is
+    the relative precision of the net's outputs.
     """
     batch, r = shape
-    shares, units, width, least_score = _HALVES if k <= _FEW else _THIRDS
-    parts_per_split = len(shares)
+    scheme = _HALVES if k <= _FEW else _THIRDS
+    parts_per_split = len(scheme.weights)
     turn = _Turn.of(evaluate, shape) if turning else None
     axes = np.broadcast_to(np.eye(r), (batch, 1, r, r)) if turn is None else turn.axes
     pieces = _measured(evaluate, np.ones((batch, 1)), np.zeros((batch, 1, r)), axes, turn)
@@ -179,51 +209,51 @@ def grown(evaluate: Evaluate, shape: tuple[int, int], k: int, *, turning: bool, 
         count = pieces.weights.shape[1]
         room = (k - count) // (parts_per_split - 1)
         splits = min(room, (count + 1) // 2)
-        score, axis = _scores(pieces, _NOISE * rounding)
-        # the error of a piece grows with its score, and its effect is at most its weight
-        urgency = np.where(score > least_score, pieces.weights * score / (1 + score), 0.0)
-        urgency = urgency.round(_DIGITS + 3)
+        urgency, axis = _urgency(pieces, scheme.least_score, _NOISE * rounding)
         if splits < 1 or not urgency.any():
             return pieces
         order = np.argsort(-urgency, axis=1, kind="stable")
         first, rest = order[:, :splits], order[:, splits:]
         rows = np.arange(batch)[:, None]
         divided = urgency[rows, first] > 0
-        weights, centres, axes = _parts(pieces[first], axis[rows, first], divided, shares, units, width)
+        weights, centres, axes = _parts(pieces[first], axis[rows, first], divided, scheme)
         if splits == room:  # the last pieces are not split, so no differences are needed
-            blank = np.zeros((batch, splits * parts_per_split, *pieces.slopes.shape[2:]))
-            parts = Pieces(weights, centres, axes, value=blank[:, :, 0], slopes=blank, bends=blank)
+            zeros = np.zeros((batch, splits * parts_per_split, *pieces.slopes.shape[2:]))
+            parts = SplitPieces(weights, centres, axes, value=zeros[:, :, 0], slopes=zeros, bends=zeros)
         else:
             parts = _measured(evaluate, weights, centres, axes, turn)
         pieces = _joined([pieces[rest], parts])
 
 
+def _urgency(pieces: SplitPieces, least_score: float, noise: float) -> tuple[Array, NDArray[np.intp]]:
+    """How urgent a split of each piece is, 0 if its score is too low, and along which axis, (B, K).
+
+    The error of a piece grows with its score and is bounded, hence score / (1 + score); its effect is at most
+    its weight. Three more digits than those of scores, since weights can be small.
+    """
+    score, axis = _scores(pieces, noise)
+    urgency = np.where(score > least_score, pieces.weights * score / (1 + score), 0.0)
+    return urgency.round(_DIGITS + 3), axis
+
+
 def _parts(
-    pieces: Pieces,
-    axis: NDArray[np.intp],
-    divided: NDArray[np.bool_],
-    shares: Sequence[float],
-    units: Sequence[float],
-    width: float,
+    pieces: SplitPieces, axis: NDArray[np.intp], divided: NDArray[np.bool_], scheme: _Scheme
 ) -> tuple[Array, Array, Array]:
     """Weights, centres and axes of the parts of pieces, each split along its axis.
 
-    Shapes are those of :class:`Pieces`.
-
-    The parts of N(0, 1) are sum_p share_p N(d unit_p, width^2), with units (-1, 1) or (-1, 0, 1). They have
-    its variance if 2 share_1 d^2 + width^2 = 1. Pieces that are not `divided` are their own first part.
+    Shapes are those of :class:`SplitPieces`. Pieces that are not `divided` are their own first part.
     """
     batch, count, r = pieces.centres.shape
-    distance = math.sqrt((1 - width**2) / (2 * shares[0]))
-    weights = np.where(divided[..., None], shares, np.eye(len(shares))[0])
-    weights = pieces.weights[..., None] * weights
-    offsets = np.where(divided[..., None], distance * np.array(units), 0.0)
+    parts = len(scheme.weights)
+    undivided = np.eye(parts)[0]
+    weights = pieces.weights[..., None] * np.where(divided[..., None], scheme.weights, undivided)
+    offsets = np.where(divided[..., None], scheme.distance * np.array(scheme.units), 0.0)
     direction = np.take_along_axis(pieces.axes, axis[..., None, None], 3)[..., 0]
     centres = pieces.centres[:, :, None] + offsets[..., None] * direction[:, :, None]
     is_axis = np.arange(r) == axis[..., None]
-    widths = np.where(divided[..., None] & is_axis, width, 1.0)
-    axes = np.repeat(pieces.axes * widths[:, :, None], len(shares), 1)
-    return weights.reshape(batch, -1), centres.reshape(batch, count * len(shares), r), axes
+    widths = np.where(divided[..., None] & is_axis, scheme.width, 1.0)
+    axes = np.repeat(pieces.axes * widths[:, :, None], parts, 1)
+    return weights.reshape(batch, -1), centres.reshape(batch, count * parts, r), axes
 
 
 _LEVEL = 1e-3
@@ -268,13 +298,15 @@ class _Turn:
         return axes @ (turns * np.where(grows, 1.0, -1.0)[:, :, None])
 
 
-def _measured(evaluate: Evaluate, weights: Array, centres: Array, axes: Array, turn: _Turn | None) -> Pieces:
+def _measured(
+    evaluate: Evaluate, weights: Array, centres: Array, axes: Array, turn: _Turn | None
+) -> SplitPieces:
     """Pieces with the values and differences of the net."""
     value, slopes, bends = _differences(evaluate, centres, axes)
     if turn is not None and axes.shape[-1] > 1:
         axes = turn(axes, slopes, bends)
         value, slopes, bends = _differences(evaluate, centres, axes)
-    return Pieces(weights, centres, axes, value, slopes, bends)
+    return SplitPieces(weights, centres, axes, value, slopes, bends)
 
 
 def _differences(evaluate: Evaluate, centres: Array, axes: Array) -> tuple[Array, Array, Array]:
@@ -306,7 +338,7 @@ rounding errors, and a net more.
 """
 
 
-def _scores(pieces: Pieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
+def _scores(pieces: SplitPieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
     """Largest bend of each piece relative to its own spread, and its axis, (B, K).
 
     The bend b along an axis, a second difference of the outputs, has the size sqrt(b^T S^-1 b) relative to
@@ -324,7 +356,7 @@ def _scores(pieces: Pieces, noise: float) -> tuple[Array, NDArray[np.intp]]:
     return scores.max(-1), scores.argmax(-1)
 
 
-def _whole_scatter(pieces: Pieces, within: Array) -> Array:
+def _whole_scatter(pieces: SplitPieces, within: Array) -> Array:
     """Covariance of the net's values under the whole law: within and between pieces, (B, m, m).
 
     The mean of a piece is, to second order, the value at its centre plus half the second derivative along
@@ -336,7 +368,7 @@ def _whole_scatter(pieces: Pieces, within: Array) -> Array:
     return np.asarray((weights[..., None] * within).sum(1) + (weights * centred).swapaxes(1, 2) @ centred)
 
 
-def _scatter_floor(pieces: Pieces, within: Array, whole: Array, noise: float) -> Array:
+def _scatter_floor(pieces: SplitPieces, within: Array, whole: Array, noise: float) -> Array:
     """Variance to add in every direction of the outputs, (B, K).
 
     It keeps matrices invertible in directions where the net does not vary, and hides bends that are smaller
@@ -426,13 +458,14 @@ class Split(Rule):
 
     @property
     def known_faults(self) -> Mapping[str, str]:  # type: ignore[override]  # the base's, and its own
-        own = {
-            "gradients": "the choice of the pieces is not differentiated",
-            "diagonal": "mean and variance of many pieces come near those of f(X), each by itself",
-            "permutation": "pieces are correlated, and points may depend on the order of such inputs",
-        }
-        own = own if self.k > 1 else {}
-        return {**getattr(self.base, "known_faults", {}), **own}
+        faults = dict(getattr(self.base, "known_faults", {}))
+        if self.k > 1:
+            faults |= {
+                "gradients": "the choice of the pieces is not differentiated",
+                "diagonal": "mean and variance of many pieces come near those of f(X), each by itself",
+                "permutation": "pieces are correlated, and points may depend on the order of such inputs",
+            }
+        return faults
 
     def prepare(self, net: Net) -> Callable[[Law], Law]:
         """Prepare the base only."""

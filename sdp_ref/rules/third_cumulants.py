@@ -73,10 +73,11 @@ class ThirdCumulants(SizedRule):
 
     def prepare_steps(self, steps: Sequence[Step]) -> Callable[[Law], Law]:
         """Propagate one law at a time, since third cumulants are large."""
-        one = super().prepare_steps(steps)
-        return lambda x: joined([one(x[row]) for row in range(x.batch)])
+        propagate_one = super().prepare_steps(steps)
+        return lambda x: joined([propagate_one(x[row]) for row in range(x.batch)])
 
     def fit_units(self, n: int) -> None:
+        """Raise :class:`~sdp_ref.CovarianceSizeError` if a layer of n units exceeds `max_bytes`."""
         hint = "rule 'moment_matching' carries covariances only"
         self.fit(40 * n**3, f"third cumulants of {n} units", hint=hint)
 
@@ -124,8 +125,7 @@ def _transformed(
 
     X_i = m_i + s_i Z_i with correlations r and third cumulants t of the Z_i. In terms of g = f - f(m), which
     has the same second and third cumulants, with Hermite coefficients c_k = E[g He_k(Z)] and Edgeworth's
-    series E[h(Z)] = E_N[h] + t_abc E_N[d_abc h] / 6. The third cumulants of different units follow from
-    :func:`_of_three_units`; those of X_i, X_i and X_k from :func:`_of_pairs`.
+    series E[h(Z)] = E_N[h] + t_abc E_N[d_abc h] / 6.
     """
     variance = covariance[0].diagonal()
     point = variance == 0
@@ -137,23 +137,36 @@ def _transformed(
     skew = t.diagonal().diagonal()
     c, c_square, c_cube = _coefficients(activation, mean[0], s).movedim(1, 0)
 
-    gaussian_mean, gaussian = activation.mean_covariance(mean, covariance)
-    shift = torch.where(point, 0.0, skew * c[3] / 6)
-    gaussian_variance = gaussian[0].diagonal()
-    corrected = gaussian_variance + skew * (c_square[3] - 2 * c[0] * c[3]) / 6
-    # skewness too strong for the series
-    corrected = torch.where(corrected > 0, corrected, gaussian_variance)
-    output_covariance = gaussian[0] + _edgeworth_covariance(r, t, c, c)
-    output_covariance = torch.where(same, corrected.unsqueeze(1), output_covariance)
+    gaussian_mean, gaussian_covariance = activation.mean_covariance(mean, covariance)
+    shift = torch.where(point, 0.0, skew * c[3] / 6)  # Edgeworth's term of E[g]
+    output_covariance = gaussian_covariance[0] + _edgeworth_covariance(r, t, c, c)
+    output_variance = _edgeworth_variance(gaussian_covariance[0].diagonal(), skew, c, c_square)
+    output_covariance = torch.where(same, output_variance.unsqueeze(1), output_covariance)
 
-    output_third = _of_three_units(r, t, c)
-    pairs = _of_pairs(r, t, c, c_square, shift)
-    pairs = torch.where(same, _of_one_unit(skew, c, c_square, c_cube).unsqueeze(1), pairs)
-    i = torch.arange(len(s), device=s.device)
-    row, column = i[:, None], i[None]
-    for index in ((row, row, column), (row, column, row), (column, row, row)):
-        output_third = output_third.index_put(index, pairs)
+    of_pairs = _of_pairs(r, t, c, c_square, shift)
+    of_pairs = torch.where(same, _of_one_unit(skew, c, c_square, c_cube).unsqueeze(1), of_pairs)
+    output_third = _with_pairs(_of_three_units(r, t, c), of_pairs)
     return gaussian_mean + shift, output_covariance[None], torch.where(point, 0.0, output_third)[None]
+
+
+def _with_pairs(third: Tensor, of_pairs: Tensor) -> Tensor:
+    """Set the entries (i, i, k), (i, k, i) and (k, i, i) of third cumulants (n, n, n) to entry (i, k)."""
+    unit = torch.arange(len(of_pairs), device=third.device)
+    i, k = unit[:, None], unit[None]
+    for index in ((i, i, k), (i, k, i), (k, i, i)):
+        third = third.index_put(index, of_pairs)
+    return third
+
+
+def _edgeworth_variance(gaussian: Tensor, skew: Tensor, c: Tensor, c_square: Tensor) -> Tensor:
+    """Variances of g(Z_i), (n,), from those for Gaussian Z.
+
+    E[g^2] and E[g]^2 have the terms t_iii E_N[He_3 g^2] / 6 and 2 E_N[g] t_iii E_N[He_3 g] / 6 of first
+    order. Where skewness is too strong for the series, the variance would become negative; it keeps its
+    Gaussian value there.
+    """
+    corrected = gaussian + skew * (c_square[3] - 2 * c[0] * c[3]) / 6
+    return torch.where(corrected > 0, corrected, gaussian)
 
 
 def _standardised(third: Tensor, s: Tensor, point: Tensor) -> Tensor:
@@ -202,8 +215,9 @@ def _of_pairs(r: Tensor, t: Tensor, c: Tensor, c_square: Tensor, shift: Tensor) 
     E[g_i] is c_0 + `shift`; `c_square` are the coefficients of g^2.
     """
     h = c_square - 2 * (c[0] + shift) * c
-    # Mehler's formula up to the third order in r
-    gaussian = sum(r**k * h[k][:, None] * c[k] / math.factorial(k) for k in (1, 2, 3))
+    gaussian = torch.zeros_like(r)
+    for k in (1, 2, 3):  # Mehler's formula up to the third order in r
+        gaussian = gaussian + r**k * h[k][:, None] * c[k] / math.factorial(k)
     return gaussian + _edgeworth_covariance(r, t, h, c)
 
 
@@ -228,13 +242,13 @@ def _coefficients(activation: Activation, mean: Tensor, s: Tensor) -> Tensor:
     rounding errors of f(m) would exceed the third cumulants of small noise.
     """
     nodes, weights = gauss_legendre(64, mean.device)
+    reach = torch.full_like(mean, _REACH)
     inner = [((edge - mean) / s).clamp(-_REACH, _REACH) for edge in sorted({*_EDGES, *activation.kinks})]
-    ends = torch.full_like(mean, _REACH)
     total = mean.new_zeros(5, 3, len(mean))
-    for left, right in itertools.pairwise([-ends, *inner, ends]):
+    for left, right in itertools.pairwise([-reach, *inner, reach]):
         z = left + (right - left) * nodes[:, None]
-        w = weights[:, None] * (right - left) * torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+        weight = weights[:, None] * (right - left) * torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
         g = activation.function(mean + s * z) - activation.function(mean)
         hermite = torch.stack([torch.ones_like(z), z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3])
-        total = total + torch.einsum("kjn,pjn->kpn", hermite * w, torch.stack([g, g**2, g**3]))
+        total = total + torch.einsum("kjn,pjn->kpn", hermite * weight, torch.stack([g, g**2, g**3]))
     return total

@@ -86,9 +86,9 @@ _NO_NUMBERS = ("", "x", "²", "0x10", "1,,2", "nan", "1e400")
 _NO_TEXTS = ("", " ", "\x1b[31m", "\udcff", "no-such-thing")
 _BAD = {
     values.Choice: ("", "no-such-thing", "\x1b[31m"),
-    values.Part: ("1/²", "0/1", "2/1", f"1/{_HUGE}", "", "/", "1/2/3", "-1/2"),
+    values.Shard: ("1/²", "0/1", "2/1", f"1/{_HUGE}", "", "/", "1/2/3", "-1/2"),
     values.Share: ("0", "-1%", "101%", "inf", *_NO_NUMBERS[:6]),
-    values.Rules: (
+    values.RuleSpecs: (
         *_NO_TEXTS,
         "missing.py:X",
         "binary.py:X",
@@ -102,7 +102,7 @@ _BAD = {
         ":X",
         "monte_carlo:samples={10,x}",
     ),
-    values.Number: (*_NO_NUMBERS, "inf", "-inf", "9" * 400),
+    values.Real: (*_NO_NUMBERS, "inf", "-inf", "9" * 400),
     values.Whole: (*_NO_NUMBERS, "1.5", "inf", _HUGE, str(2**63)),
     values.Word: (*_NO_TEXTS, "x" * 300),
 }
@@ -110,7 +110,7 @@ _BAD = {
 
 def wrong(kind):
     """Values that a parameter of this kind cannot have."""
-    if isinstance(kind, values.ListOf) and not isinstance(kind, values.Rules):
+    if isinstance(kind, values.ListOf) and not isinstance(kind, values.RuleSpecs):
         return (*wrong(kind.item), ",", "1,")
     if isinstance(kind, values.Location):
         return ("", "x" * 300, "loop", "nul\0", "new\nline", "text.csv" if kind.is_folder else "folder")

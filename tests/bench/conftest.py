@@ -15,7 +15,7 @@ from sdp_bench.bench.identity import software
 from sdp_bench.bench.nets.fully_connected import get_nets
 from sdp_bench.bench.results.columns import keys
 from sdp_bench.bench.results.folder import MEASURED, Writer, new_run, read, write_measurements
-from sdp_bench.bench.results.joined import joined
+from sdp_bench.bench.results.joined import joined_measurements
 from sdp_bench.bench.runs.driver import execute, kinds_of, left_to_measure, run_group
 from sdp_bench.bench.settings import Settings, Size
 
@@ -119,7 +119,7 @@ def run_all(folder, plan, groups=None, executor=None, settings=TINY):
 def frame_of(folder):
     """Return the measurements of the newest run."""
     stored = read(folder)
-    frame = joined(stored, [stored.run()])
+    frame = joined_measurements(stored, [stored.run()])
     return frame.assign(key=keys(frame))
 
 

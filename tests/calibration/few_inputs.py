@@ -4,6 +4,7 @@
 """
 
 import functools
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -11,69 +12,67 @@ import torch
 from scipy import stats
 
 from sdp_bench.bench.metrics import recorded_metric
+from sdp_bench.bench.metrics.references import references
 from sdp_bench.reports.results import committed_results
 from sdp_bench.reports.scorecard.answers import USES
-from sdp_bench.reports.scorecard.comparisons import one_number
+from sdp_bench.reports.scorecard.comparisons import one_row_per_measurement
 from sdp_bench.reports.statistics.bounds import lower_bound, upper_bound
-from sdp_bench.reports.statistics.ranking import SETTING
+from sdp_bench.reports.statistics.ranking import SETTING, Replicates
 from tests.calibration.rate import Rate
 
 LEVEL = 0.05
-INPUTS = (1, 2, 3, 5, 10, 20, 50)
-MANY = (100, 300, 1000)
-BETTING = "betting (ours)"
+INPUTS = (1, 2, 3, 5, 10, 20, 50, 100, 300)
+MANY = (600, 1000)
+STUDENT, BETTING = "Student's t", "betting (ours)"
 STORED = "committed errors"
 WORST = "made-up errors"
 
 
-def student(values, largest):
+def student(values, largest, side):
     count = len(values[0])
     mean = values.mean(1)
     if count == 1:
-        return mean, mean
-    half = stats.t.ppf(0.975, count - 1) * values.std(1, ddof=1) / np.sqrt(count)
-    return mean - half, mean + half
+        return mean
+    return mean + side * stats.t.ppf(0.975, count - 1) * values.std(1, ddof=1) / np.sqrt(count)
 
 
-def bootstrap(values, largest):
+def bootstrap(values, largest, side):
     """Percentiles of the means of 500 resamples."""
     count = len(values[0])
     shares = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), 500) / count
-    low, high = np.quantile(values @ shares.T, [LEVEL, 1 - LEVEL], axis=1)
-    return low, high
+    return np.quantile(values @ shares.T, 0.5 + side * (0.5 - LEVEL), axis=1)
 
 
-def bernstein(values, largest):
+def bernstein(values, largest, side):
     """Empirical Bernstein bounds (Maurer and Pontil 2009, theorem 4)."""
     count = len(values[0])
     if count == 1:
-        return np.zeros(len(values)), np.full(len(values), largest)
+        return np.full(len(values), largest if side > 0 else 0.0)
     log = np.log(2 / LEVEL)
     half = np.sqrt(2 * values.var(1, ddof=1) * log / count) + 7 * largest * log / (3 * (count - 1))
-    return values.mean(1) - half, values.mean(1) + half
+    return values.mean(1) + side * half
 
 
-def gaffke(values, largest):
+def gaffke(values, largest, side):
     """Means of the sorted values under uniform spacings (Gaffke 2005; Learned-Miller and Thomas 2019).
 
     No proof is known that these bounds hold.
     """
     count = len(values[0])
-    spacings = np.random.default_rng(0).dirichlet(np.ones(count + 1), 1000)
+    spacings = np.random.default_rng(0).dirichlet(np.ones(count + 1), 500)
     ordered = np.sort(values, 1)
-    low = np.quantile(ordered @ spacings[:, 1:].T, LEVEL, axis=1)
-    high = np.quantile(ordered @ spacings[:, :-1].T + largest * spacings[:, -1], 1 - LEVEL, axis=1)
-    return low, high
+    if side < 0:
+        return np.quantile(ordered @ spacings[:, 1:].T, LEVEL, axis=1)
+    return np.quantile(ordered @ spacings[:, :-1].T + largest * spacings[:, -1], 1 - LEVEL, axis=1)
 
 
-def betting(values, largest):
-    low = [lower_bound(sample) for sample in values]
-    high = [upper_bound(sample, largest) for sample in values]
-    return np.array(low), np.array(high)
+def betting(values, largest, side):
+    bounds = [upper_bound(row, largest) if side > 0 else lower_bound(row) for row in values]
+    return np.array(bounds)
 
 
 INTERVALS = {
-    "Student's t": student,
+    STUDENT: student,
     "percentile bootstrap": bootstrap,
     "empirical Bernstein": bernstein,
     "Gaffke": gaffke,
@@ -82,10 +81,10 @@ INTERVALS = {
 
 
 def made_up(mean, largest):
-    """Families of errors with this mean: none but at a few inputs, equal ones, and beta distributions."""
-    for share in (0.01, 0.02, 0.05, 0.1, 0.3, 0.6, 0.9):
-        if mean / share <= largest:
-            yield functools.partial(_at_a_share, share, mean / share)
+    """Families of errors with this mean: the largest error or less at a share of the inputs, and beta."""
+    shares = (0.02, 0.05, 0.1, 0.3, 0.6, 0.9)
+    for share in (mean / largest, *(share for share in shares if share > mean / largest)):
+        yield functools.partial(_at_a_share, share, mean / share)
     yield functools.partial(_at_a_share, 1.0, mean)
     for shape in (0.1, 0.5):
         yield functools.partial(_beta, shape, shape * (largest - mean) / mean, largest)
@@ -117,11 +116,11 @@ def stored_errors(use):
 
 @functools.cache
 def _numbers():
-    return one_number(committed_results().frame)
+    return one_row_per_measurement(committed_results().frame)
 
 
 def resampled(use, mean):
-    """Families of committed errors whose mean is within a factor of three of the limit, scaled to a mean."""
+    """Families of committed errors with means within a factor of three of the limit, scaled to a mean."""
     for errors in stored_errors(use):
         if use.small / 3 < errors.mean() < 3 * use.small:
             scaled = errors * (mean / errors.mean())
@@ -137,18 +136,29 @@ def families(use, mean):
     return {STORED: list(resampled(use, mean)), WORST: list(made_up(mean, use.largest))}
 
 
+ACCURATE = "false “accurate”"
+
+
+def says(name, values, use, side):
+    """Whether an interval shows that the mean error is "accurate" or "inaccurate" for a use."""
+    if side == "accurate":
+        return INTERVALS[name](values, use.largest, 1) <= use.small
+    return INTERVALS[name](values, use.largest, -1) > use.small
+
+
 def wrong(use, side, name, condition, inputs, rng):
     """Wrong answers and trials, of all committed families together, or of the worst made-up family.
 
     Means are just on the other side of the limit.
     """
     mean = use.small * (1.0001 if side == "accurate" else 0.9999)
-    trials = 100 if condition == STORED else 1000
-    counts = []
-    for draw in families(use, mean)[condition]:
-        low, high = INTERVALS[name](draw(rng, (trials, inputs)), use.largest)
-        said = high <= use.small if side == "accurate" else low > use.small
-        counts.append(int(said.sum()))
+    trials = 20 if condition == STORED else 300
+    if side == "inaccurate":  # lower bounds take longer
+        trials //= 4
+    counts = [
+        int(says(name, draw(rng, (trials, inputs)), use, side).sum())
+        for draw in families(use, mean)[condition]
+    ]
     if condition == STORED:
         return sum(counts), trials * len(counts)
     return max(counts), trials
@@ -156,48 +166,67 @@ def wrong(use, side, name, condition, inputs, rng):
 
 def few_inputs(rng):
     """Rates of the published answers and, without a claim, of Student's t, which they replaced."""
-    for name in ("Student's t", BETTING):
-        for use in USES[:3]:
-            for side in ("accurate", "inaccurate"):
-                for condition in (STORED, WORST):
-                    for inputs in INPUTS:
-                        errors, trials = wrong(use, side, name, condition, inputs, rng)
-                        nominal = LEVEL if name == BETTING else None
-                        text = f"{use.name}, {condition}, {inputs} inputs"
-                        yield Rate(f"false “{side}” by {name}", text, nominal, errors, trials)
+    for use in USES[:3]:
+        for condition in (STORED, WORST):
+            for inputs in INPUTS:
+                text = f"{use.name}, {condition}, {inputs} inputs"
+                for side in ("accurate", "inaccurate"):
+                    errors, trials = wrong(use, side, BETTING, condition, inputs, rng)
+                    yield Rate(f"false “{side}”", text, LEVEL, errors, trials)
+                errors, trials = wrong(use, "accurate", STUDENT, condition, inputs, rng)
+                yield Rate(f"{ACCURATE} by t", text, None, errors, trials)
+
+
+def equal_rules(rng):
+    """How often a paired test declares one of two rules better, on committed class errors of equal mean."""
+    rows = _numbers()
+    rows = rows[(rows["metric"] == "tv_class") & ~rows["rule"].isin(references())]
+    pairs = []
+    for _, setting in rows.groupby(list(SETTING), observed=True):
+        errors = setting.pivot_table("value", ["net", "input"], "rule", observed=True).dropna(axis=1)
+        if len(errors) >= 40:
+            errors = (errors - errors.mean()).iloc[:, :4].to_numpy()
+            pairs += [errors[:, [i, j]] for i, j in itertools.combinations(range(errors.shape[1]), 2)]
+    trials = 5
+    for inputs in INPUTS[2:7]:
+        wrong_trials = 0
+        for pair in pairs:
+            for _ in range(trials):
+                values = pair[rng.integers(len(pair), size=inputs)]
+                one_net = np.zeros(inputs, dtype=np.int64)
+                rules = ("one", "other")
+                unknown = np.full(values.shape, np.nan)
+                compared = Replicates(rules, values, unknown, one_net, np.arange(inputs), frozenset())
+                wrong_trials += any(compared.beats(*names, comparisons=2) for names in (rules, rules[::-1]))
+        text = f"class errors of one net, {inputs} inputs"
+        yield Rate("one of two equal rules better (paired t)", text, None, wrong_trials, trials * len(pairs))
 
 
 def main():
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     for use in USES[:3]:
+        print(f"\n{use.name}: {len(families(use, use.small)[STORED])} committed families", flush=True)
         for side in ("accurate", "inaccurate"):
             for condition in (STORED, WORST):
                 print(f"\n{use.name}: false “{side}”, {condition} at the limit, by number of inputs")
-                table = {
-                    name: [
-                        np.divide(*wrong(use, side, name, condition, inputs, rng))
-                        for inputs in (*INPUTS, *MANY[:2])
-                    ]
+                rows = {
+                    name: [np.divide(*wrong(use, side, name, condition, inputs, rng)) for inputs in INPUTS]
                     for name in INTERVALS
                 }
-                print(pd.DataFrame(table, (*INPUTS, *MANY[:2])).T.round(3).to_string())
+                print(pd.DataFrame(rows, INPUTS).T.round(3).to_string(), flush=True)
         for factor in (0.1, 0.5, 2.0, 5.0):
             print(f"\n{use.name}: right answers, committed errors with a mean of {factor:g} limits")
-            rows = {}
-            for name, interval in INTERVALS.items():
-                shares = []
-                for inputs in (*INPUTS, *MANY):
-                    said = []
-                    for draw in resampled(use, factor * use.small):
-                        low, high = interval(draw(rng, (20, inputs)), use.largest)
-                        said.append(high <= use.small if factor < 1 else low > use.small)
-                    shares.append(np.mean(said))
-                rows[name] = shares
-            print(pd.DataFrame(rows, (*INPUTS, *MANY)).T.round(2).to_string())
+            side = "accurate" if factor < 1 else "inaccurate"
+            rows = {name: [] for name in INTERVALS}
+            for inputs in (*INPUTS, *MANY):
+                drawn = [draw(rng, (5, inputs)) for draw in resampled(use, factor * use.small)]
+                for name, shares in rows.items():
+                    shares.append(says(name, np.concatenate(drawn), use, side).mean())
+            print(pd.DataFrame(rows, (*INPUTS, *MANY)).T.round(2).to_string(), flush=True)
 
 
-SIMULATIONS = (few_inputs,)
+SIMULATIONS = (few_inputs, equal_rules)
 
 if __name__ == "__main__":
     main()

@@ -4,9 +4,9 @@ import zlib
 
 import numpy as np
 
-from tests.calibration import floors, verdicts
+from tests.calibration import few_inputs, floors, verdicts
 
-SIMULATIONS = (*floors.SIMULATIONS, *verdicts.SIMULATIONS)
+SIMULATIONS = (*floors.SIMULATIONS, *verdicts.SIMULATIONS, *few_inputs.SIMULATIONS)
 
 
 def rates_of(simulation):

@@ -14,7 +14,7 @@ from sdp_bench.reports.page import cover, pages, parts
 from sdp_bench.reports.section import sections
 from sdp_bench.reports.style.names import RuleTraits
 from sdp_bench.reports.tables.frame import checked as real_checked
-from sdp_bench.reports.tables.frame import own_noises
+from sdp_bench.reports.tables.frame import noises_of
 from sdp_bench.reports.writing import environment
 
 
@@ -22,7 +22,7 @@ def completed(frame):
     """Measurements with the columns of those in a results file."""
     if frame.empty:
         return frame
-    noise = {name: next(iter(own_noises(name)), "") for name in frame["experiment"].dropna().unique()}
+    noise = {name: next(iter(noises_of(name)), "") for name in frame["experiment"].dropna().unique()}
     known = {"metric_spec": frame.metric, "noise": frame["experiment"].map(noise), "samples": 10**6, "run": 1}
     for name, own in (known | dict.fromkeys(("recipe", "dataset", "objective", "precision"), "")).items():
         frame = frame.assign(**{name: frame[name].astype(object).fillna(own) if name in frame else own})
@@ -45,7 +45,13 @@ TRAITS = RuleTraits()
 """Of the package's own rules."""
 
 DETERMINISTIC = ("sdp", "dvia", "moment_matching", "marginal_sdp", "marginal_moment_matching")
-RULES = (*DETERMINISTIC, *(f"monte_carlo:samples={count}" for count in (5, 10, 100, 1000)))
+MONTE_CARLO = (
+    "monte_carlo:samples=5",
+    "monte_carlo:samples=10",
+    "monte_carlo:samples=100",
+    "monte_carlo:samples=1000",
+)
+RULES = DETERMINISTIC + MONTE_CARLO
 FEW = ("sdp", "dvia", "monte_carlo:samples=100")
 TV_SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 W1_SIGMAS = (0.01, 0.1, 1.0)
@@ -68,7 +74,7 @@ def frame(
     rng = np.random.default_rng(seed)
     rows = []
     for depth in depths:
-        network = "-".join(["4", *["100"] * depth, "3"])
+        network = "4" + "-100" * depth + "-3"
         for number in range(nets):
             net = hashlib.sha256(f"{network} {number}".encode()).hexdigest()[:16]
             accuracy = 0.87 if (depth, number) == (4, 1) else 0.98 - 0.005 * number

@@ -8,7 +8,7 @@ import pytest
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.problem_set import NAME
-from sdp_bench.reports.leaderboard import BADGES, USES, build, problems, read, table
+from sdp_bench.reports.leaderboard import BADGES, USES, build, problems, read, table_of
 from sdp_ref.rules import Traits
 from tests.attacks.calls import called
 from tests.project import ROOT
@@ -55,30 +55,30 @@ def first(tmp_path_factory):
 
 
 def standing(found, name):
-    (own,) = (each for each in found.standings if each.entry.name == name)
-    return own
+    (row_of_entry,) = (each for each in found.rows if each.entry.name == name)
+    return row_of_entry
 
 
 def test_rules_are_ranked_from_the_best(first):
     for use in (WHOLE, DECISION, HEAVY):
-        found = table(read([first]), use)
-        assert [(each.entry.name, each.position, each.among) for each in found.standings] == [
+        found = table_of(read([first]), use)
+        assert [(each.entry.name, each.position, each.among) for each in found.rows] == [
             (name, position, 3) for position, name in enumerate(RULES, 1)
         ]
-        assert [each.tied for each in found.standings] == [True, False, False]
+        assert [each.tied for each in found.rows] == [True, False, False]
 
 
 def test_the_score_counts_each_net_once(first):
     entries = read([first])
-    own = entries[0].frame.merge(problems()[["unit", "metric_spec"]], on=["unit", "metric_spec"])
-    own = own[own["metric"].isin(WHOLE.metrics)]
-    expected = own.groupby(["net", "input"])["value"].mean().groupby("net").mean().mean()
-    found = standing(table(entries, WHOLE), entries[0].name)
+    measurements = entries[0].frame.merge(problems()[["unit", "metric_spec"]], on=["unit", "metric_spec"])
+    measurements = measurements[measurements["metric"].isin(WHOLE.metrics)]
+    expected = measurements.groupby(["net", "input"])["value"].mean().groupby("net").mean().mean()
+    found = standing(table_of(entries, WHOLE), entries[0].name)
     assert found.value == pytest.approx(expected)
     assert found.low < found.value < found.high
-    assert set(found.settings) == set(own["setting"])
+    assert set(found.settings) == set(measurements["setting"])
     assert found.settings["iris-relu-4/gaussian-1"] == pytest.approx(
-        own.loc[own["setting"] == "iris-relu-4/gaussian-1", "value"].mean()
+        measurements.loc[measurements["setting"] == "iris-relu-4/gaussian-1", "value"].mean()
     )
 
 
@@ -87,7 +87,7 @@ def test_a_rule_is_ranked_on_the_problems_that_it_solved(first, tmp_path):
         return setting.startswith("iris-gelu-4/gaussian-1")
 
     partial = entry_folder(tmp_path / "partial", {"dvia": 0.25}, solved)
-    found = table(read([first, partial]), WHOLE)
+    found = table_of(read([first, partial]), WHOLE)
     mine = standing(found, "dvia")
     assert (mine.position, mine.among, mine.measured, mine.of) == (2, 4, 6, 54)
     assert [standing(found, name).among for name in RULES] == [3, 3, 3]
@@ -101,8 +101,8 @@ def test_a_problem_without_all_components_is_not_solved(first):
         replace(a, frame=pd.concat([a.frame, b.frame], ignore_index=True))
         for a, b in zip(twice, other, strict=False)
     ]
-    found = table([*joined, twice[2]], WHOLE)
-    assert {each.entry.name for each in found.standings} == {entry.name for entry in joined}
+    found = table_of([*joined, twice[2]], WHOLE)
+    assert {each.entry.name for each in found.rows} == {entry.name for entry in joined}
 
 
 def test_the_cheapest_rule_tied_with_the_best_is_named(tmp_path):
@@ -111,8 +111,8 @@ def test_the_cheapest_rule_tied_with_the_best_is_named(tmp_path):
     entries = read([slow, fast])
     rng = np.random.default_rng(0)
     noisy = [replace(e, frame=e.frame.assign(value=rng.uniform(0.1, 0.3, len(e.frame)))) for e in entries]
-    found = table(noisy, WHOLE)
-    assert all(each.tied for each in found.standings)
+    found = table_of(noisy, WHOLE)
+    assert all(each.tied for each in found.rows)
     assert found.cheapest.name == "unscented"
 
 
@@ -128,7 +128,7 @@ def test_copied_results_are_one_entry(first, tmp_path):
     entry_folder(tmp_path / "both", {"dvia": 0.25})
     shutil.copytree(first, tmp_path / "both", dirs_exist_ok=True)
     values = [
-        {standing.entry.rule: standing.value for standing in table(read([path]), WHOLE).standings}
+        {standing.entry.rule: standing.value for standing in table_of(read([path]), WHOLE).rows}
         for path in (first, tmp_path / "both")
     ]
     assert values[1].keys() == {*RULES, "dvia"}
@@ -139,7 +139,7 @@ def test_the_committed_entry_is_read():
     entries = read([ROOT / "entries" / "sdp-bench"])
     assert len({entry.rule for entry in entries}) == len(entries) > 5
     assert all(entry.run.environment["cpu"] for entry in entries)
-    assert {standing.entry.name for standing in table(entries, WHOLE).standings} >= {"sdp", "dvia"}
+    assert {standing.entry.name for standing in table_of(entries, WHOLE).rows} >= {"sdp", "dvia"}
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_intervals_cover_the_mean_over_nets_and_inputs(first, of_net, of_input):
         inputs = {row: rng.normal(0, of_input) for row in dict.fromkeys(frame["input"])}
         values = 0.5 + frame["net"].map(effects) + frame["input"].map(inputs)
         values += rng.normal(0, 0.03, len(frame))
-        (found,) = table([replace(entry, frame=frame.assign(value=values))], WHOLE).standings
+        (found,) = table_of([replace(entry, frame=frame.assign(value=values))], WHOLE).rows
         hits += found.low <= 0.5 <= found.high
     assert hits / trials >= 0.95 - 2 * 0.011
 

@@ -51,56 +51,54 @@ def test_a_rule_with_half_the_distance_of_sdp_is_better_everywhere():
     found = comparisons(data, "mine", TRAITS)
     for name in ("tv_headline", "tv_paper", "tv_class", "w1", "bures"):
         each = block(found, name)
-        assert each.tally("sdp") == {"better": len(each.conditions)}, name
+        assert each.tally("sdp") == {"better": len(each.settings)}, name
     # at half its |log ratio|, with outputs averaged
     assert not block(found, "std_ratio").tally("sdp")["worse"]
     back = comparisons(data, "sdp", TRAITS)
     assert block(back, "tv_headline").tally("mine") == {"worse": 5}
     for each in comparisons(with_mine(factor=1.0, experiments=ALL), "mine", TRAITS):
-        assert each.tally("sdp") == {"level": len(each.conditions)}
-        assert all(condition.comparisons["sdp"].gain == 0 for condition in each.conditions)
+        assert each.tally("sdp") == {"level": len(each.settings)}
+        assert all(setting.comparisons["sdp"].gain == 0 for setting in each.settings)
 
 
 def test_gain_and_interval_are_those_of_the_paired_t_test():
     data = with_mine(nets=5)
-    condition = block(comparisons(data, "mine", TRAITS), "tv_headline").conditions[1]
-    chosen = data[(data.metric == "tv_headline") & (data.sigma == condition.sigma)]
+    setting = block(comparisons(data, "mine", TRAITS), "tv_headline").settings[1]
+    chosen = data[(data.metric == "tv_headline") & (data.sigma == setting.sigma)]
     sides = chosen.pivot_table("value", "net", "rule")
     difference = sides["dvia"] - sides["mine"]
     interval = stats.ttest_1samp(difference, 0).confidence_interval()
-    comparison = condition.comparisons["dvia"]
+    comparison = setting.comparisons["dvia"]
     assert comparison.gain == pytest.approx(difference.mean())
     ends = [comparison.gain + sign * comparison.half_width for sign in (-1, 1)]
     assert ends == pytest.approx(list(interval))
     better = stats.ttest_rel(sides["dvia"], sides["mine"]).pvalue <= 0.05
     assert (comparison.outcome in ("better", "worse")) == better
-    assert condition.value == pytest.approx(1 - sides["mine"].mean())
+    assert setting.value == pytest.approx(1 - sides["mine"].mean())
     ranks = sides.drop(columns=["oracle_moments"], errors="ignore").mean().rank()
-    assert condition.rank == ranks["mine"]
+    assert setting.rank == ranks["mine"]
 
 
 def test_two_nets_rest_on_the_measurements_errors_and_sampling_on_its_bound():
     data = with_mine(nets=2)
-    condition = block(comparisons(data, "mine", TRAITS), "tv_headline").conditions[0]
-    assert condition.fixed
-    chosen = data[(data.metric == "tv_headline") & (data.sigma == condition.sigma)]
+    setting = block(comparisons(data, "mine", TRAITS), "tv_headline").settings[0]
+    assert setting.fixed
+    chosen = data[(data.metric == "tv_headline") & (data.sigma == setting.sigma)]
     errors = chosen[chosen.rule.isin(["mine", "dvia"])].stderr
-    assert condition.comparisons["dvia"].half_width == pytest.approx(
-        1.959964 * np.sqrt((errors**2).sum()) / 2
-    )
+    assert setting.comparisons["dvia"].half_width == pytest.approx(1.959964 * np.sqrt((errors**2).sum()) / 2)
     errors = chosen[chosen.rule == "mine"].stderr.to_numpy()
     drawn = np.hypot(chosen[chosen.rule == "monte_carlo:samples=100"].stderr.to_numpy(), 0.5 / np.sqrt(100))
     expected = 1.959964 * np.sqrt((errors**2 + drawn**2).sum()) / 2
-    assert condition.comparisons["monte_carlo:samples=100"].half_width == pytest.approx(expected)
+    assert setting.comparisons["monte_carlo:samples=100"].half_width == pytest.approx(expected)
 
 
 def test_of_a_ratio_the_mean_absolute_logarithm_counts():
     data = with_mine(nets=3, experiments=("iris-std",))
-    condition = block(comparisons(data, "mine", TRAITS), "std_ratio").conditions[0]
-    own = data[(data.metric == "std_ratio") & (data.sigma == condition.sigma) & (data.rule == "mine")]
+    setting = block(comparisons(data, "mine", TRAITS), "std_ratio").settings[0]
+    own = data[(data.metric == "std_ratio") & (data.sigma == setting.sigma) & (data.rule == "mine")]
     by_net = np.log(own.value).abs().groupby(own.net).mean()
-    assert condition.value == pytest.approx(np.exp(by_net).mean())
-    assert condition.count == 3
+    assert setting.value == pytest.approx(np.exp(by_net).mean())
+    assert setting.count == 3
 
 
 def test_rules_are_ranked_by_the_scores_of_the_metric():
@@ -117,16 +115,16 @@ def test_an_infinite_distance_loses_to_a_finite_one():
     data = with_mine(experiments=("iris-std",))
     lost = (data.rule == "dvia") & (data.metric == "bures") & (data.sigma == 1.0)
     data.loc[lost, "value"] = math.inf
-    conditions = block(comparisons(data, "mine", TRAITS), "bures").conditions
-    (condition,) = (condition for condition in conditions if condition.sigma == 1.0)
-    assert condition.comparisons["dvia"].outcome == "better"
+    settings = block(comparisons(data, "mine", TRAITS), "bures").settings
+    (setting,) = (setting for setting in settings if setting.sigma == 1.0)
+    assert setting.comparisons["dvia"].outcome == "better"
 
 
 def test_a_setting_where_the_rule_failed_has_no_value():
     data = with_mine()
     data = data[~((data.rule == "mine") & (data.sigma == 10.0))]
     each = block(comparisons(data, "mine", TRAITS), "tv_headline")
-    assert [condition.sigma for condition in each.conditions if not condition.measured] == [10.0]
+    assert [setting.sigma for setting in each.settings if not setting.measured] == [10.0]
     assert sum(each.tally("sdp").values()) == 4
 
 
@@ -176,7 +174,7 @@ def test_the_verdict_counts_places_and_names_the_worst_as_the_comparisons_have_t
     assert f"{worst.value:.4f} against {comparison.value:.4f}" in line
     assert f"{comparison.gain:.4f} ± {comparison.half_width:.4f}" in line
     assert line.endswith(f"; and {tally['worse'] - 3} more")
-    far = max(each.measured, key=lambda condition: condition.shortfall)
+    far = max(each.measured, key=lambda setting: setting.shortfall)
     assert f"largest error at {far.label}: {far.value:.4f}".replace("\xa0", " ") in said
     assert f"(exact distribution {far.floor:.4f}, detection limit {far.floor95:.4f})" in said
     assert "worse than SDP in no setting" in judged(Candidate("mine"), with_mine()).details

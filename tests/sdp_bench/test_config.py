@@ -64,10 +64,10 @@ def test_the_command_line_wins(file):
 @pytest.mark.parametrize(
     ("name", "words", "text", "left"),
     [
-        ("run", ["--all"], 'experiments = ["iris-tv"]', {"every": True, "experiments": ()}),
-        ("run", ["iris-tv"], "all = true", {"every": False, "experiments": ("iris-tv",)}),
-        ("report", ["--run", "3f"], "all-runs = true", {"numbers": ("3f",), "all_runs": False}),
-        ("report", ["--all-runs"], 'run = "3f"', {"numbers": None, "all_runs": True}),
+        ("run", ["--all"], 'experiments = ["iris-tv"]', {"all_experiments": True, "experiments": ()}),
+        ("run", ["iris-tv"], "all = true", {"all_experiments": False, "experiments": ("iris-tv",)}),
+        ("report", ["--run", "3f"], "all-runs = true", {"run_ids": ("3f",), "all_runs": False}),
+        ("report", ["--all-runs"], 'run = "3f"', {"run_ids": None, "all_runs": True}),
     ],
 )
 def test_it_wins_over_what_goes_with_it_in_no_call(name, words, text, left, file):

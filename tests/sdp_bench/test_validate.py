@@ -7,7 +7,7 @@ import pytest
 
 from sdp_bench.bench.executors import WorkerError
 from sdp_bench.bench.results.folder import read
-from sdp_bench.bench.results.joined import failures, joined
+from sdp_bench.bench.results.joined import failures, joined_measurements
 from sdp_bench.bench.runs import conformance as kit_of_runs
 from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION
@@ -172,7 +172,7 @@ def test_errors_of_rules_are_shown_and_end_with_exit_code_3(call, tmp_path):
     assert "scorecard: " in out
     text = (tmp_path / "card" / "index.html").read_text()
     results = read(tmp_path / "v")
-    frame = joined(results, [results.run()])
+    frame = joined_measurements(results, [results.run()])
     assert set(failures(results, [results.run()]).rule) == {"raising", "undefined"}
     assert set(frame.rule) >= {"sdp", "monte_carlo:samples=10"}  # the others went on
     for told in ("ArithmeticError: no such net", "variance must be finite"):
@@ -269,7 +269,8 @@ def test_rules_are_compared_on_a_users_net(call, tmp_path):
     words += ("--w1-points", "100", "--jobs", "1", "--database", "o", "--output", "card")
     code, out, err = call(*words, "--rules", "sdp,dvia,monte_carlo:samples=10,oracle_again")
     assert code == 0, err
-    title, *lines, _, advice, page, last = out.splitlines()
+    title, *lines, _, assumption, advice, page, last = out.splitlines()
+    assert assumption.startswith("  assumption: the error of an input is at most")
     assert advice.startswith("  advice without an oracle")
     assert title == "which rule for nets.py:build"
     assert {line.split(",")[0].strip() for line in lines} == {

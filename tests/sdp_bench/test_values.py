@@ -10,7 +10,7 @@ from sdp_bench.values import MOST_RULES, converted, specs_of
 READ = [
     (values.SIGMAS, "0.1, 1,1e3", (0.1, 1.0, 1000.0)),
     (values.DEPTHS, ["1,2", "4"], (1, 2, 4)),
-    (values.PART, "2/3", (2, 3)),
+    (values.SHARD, "2/3", (2, 3)),
     (values.SHARE, "2%", 0.02),
     (values.SHARE, "0.02", 0.02),
     (values.RULES, "sdp,a:x={1,2}", ("sdp", "a:x=1", "a:x=2")),
@@ -37,7 +37,7 @@ def test_a_text_is_read_and_its_value_stays_what_it_is(kind, text, value):
         (values.SECONDS, "nan", "nan is not a finite number"),
         (values.DEPTHS, "1,", "'1,' is not a list of numbers separated by commas: '' is not a valid"),
         (values.RULES, "a:x={1", "one pair of braces"),
-        (values.PART, "3/2", "'3/2' is not a part i/n with 1 <= i <= n"),
+        (values.SHARD, "3/2", "'3/2' is not a part i/n with 1 <= i <= n"),
         (values.SHARE, "101%", "'101%' is not above 0 and at most 100%"),
         (values.WORD, " ", "value must not be empty"),
         (values.WORD, "a\nb", "'a\nb' has control characters"),

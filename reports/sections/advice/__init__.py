@@ -17,14 +17,13 @@ class AdviceOnLinearisation(Section):
     def build(self, results: Results) -> Context | None:
         if not results.published:
             return None
-        by_family = rates("family")
+        families = []
+        for family, rows in rates("family").groupby("family", sort=True):
+            families.append((family, {row["use"]: row for row in rows.to_dict("records")}))
         return {
             "passes": PASSES,
             "rates": rates().to_dict("records"),
-            "families": [
-                (family, {row["use"]: row for row in own.to_dict("records")})
-                for family, own in by_family.groupby("family", sort=True)
-            ],
+            "families": families,
             "uses": list(LIMITS),
             "fitted": int((~calibration().drop_duplicates("net")["held_out"]).sum()),
         }

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ....bench.metrics import Metric, primary
-from ...numbers import Group, Number, Page, slug
+from ...numbers import Number, NumberGroup, Page, slug
 from ...results import Results
 from ...section import Context, Section
 from ...site import CHOICE
@@ -208,7 +208,7 @@ def _bands(chosen: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def _judged(nets: pd.DataFrame, traits: RuleTraits) -> Band | None:
     first = nets.iloc[0]
     metric = displayed(str(first["metric"]), NetKind(str(first["activation"]), int(first["depth"])))
-    costs = Costs.measured(nets, traits)
+    costs = Costs.from_measurements(nets, traits)
     budgets = [budget for budget in BUDGETS if math.isinf(budget) or costs.sampling]
     conditions = []
     for sigma in sorted(nets["sigma"].unique()):
@@ -558,7 +558,7 @@ class WhichRule(Section):
         tabled = {cell.rows for table in results.tables for row in table.rows for cell in row.cells if cell}
         for band in bands_of(context["choice"]):
             page = Page(f"{slug('choice', band.title)}.html", band.title, "which rule when", self.name)
-            group = Group(page, slug(band.metric.name, band.scale), band.metric.title, band.metric)
+            group = NumberGroup(page, slug(band.metric.name, band.scale), band.metric.title, band.metric)
             varies = ("depth",) if len(band.depths) > 1 else ()
             for condition in band.conditions:
                 for standing in condition.standings:

@@ -14,7 +14,7 @@ from ...section import Context, Section
 from ...site import MEASURED
 from ...style import labels
 from ...style.names import NetKind, activation_label, activation_rank
-from ...tables.frame import own_noises
+from ...tables.frame import noises_of
 
 SAMPLES = 10**6
 W1_POINTS = 30_000
@@ -41,43 +41,51 @@ class WhatWasRun(Section):
 
 
 def what_ran(frame: pd.DataFrame, results: Results) -> Iterator[str]:
+    """Yield sentences on the numbers of rules, nets and measurements, and on the machine.
+
+    `frame` has the columns of `_SUMMARY`.
+    """
     meta, traits = results.meta, results.traits
     nets = frame.drop_duplicates("net")
     kinds = nets.drop_duplicates(["activation", "depth", "network"])
     pairs = frame.drop_duplicates(["net", "input"])
     rules = [rule for rule in frame["rule"].unique() if not traits.is_reference(rule)]
-    what = (
+    counts = (
         f"{labels.plural(len(rules), 'rule')} on {labels.plural(len(nets), 'trained net')} "
         f"of {labels.plural(len(kinds), 'kind')}, {labels.plural(len(pairs), 'pair')} of net and input, "
         f"{labels.plural(len(frame), 'measurement')}"
     )
-    if "run" in meta and (earlier := int((frame["run"] != meta["run"]).sum())):
-        what += f", {earlier:,} of them by earlier runs"
+    earlier = int((frame["run"] != meta["run"]).sum()) if "run" in meta else 0
+    if earlier:
+        counts += f", {earlier:,} of them by earlier runs"
     # Committed results are of several runs, each with its own preset.
     preset = "" if results.published else meta.get("preset")
-    yield f"{f'Preset {preset}: ' if preset else ''}{what}."
+    yield f"Preset {preset}: {counts}." if preset else f"{counts}."
     if len(pairs) == len(kinds):
         yield "Each number is of a single net and input, so no spread is known."
     environment = meta.get("environment", {})
-    parts = (environment.get(key) for key in ("cpu", "gpu"))
-    if where := [str(part) for part in parts if part not in (None, "", "none")]:
-        took = f"Took {labels.duration(float(meta['seconds']))}" if meta.get("seconds") else "Run"
+    processors = [environment.get("cpu"), environment.get("gpu")]
+    known = [str(processor) for processor in processors if processor not in (None, "", "none")]
+    if known:
+        duration = f"Took {labels.duration(float(meta['seconds']))}" if meta.get("seconds") else "Run"
         cores = f", {labels.plural(environment['cores'], 'core')}" if environment.get("cores") else ""
-        yield f"{took} on {' and '.join(where)}{cores}."
+        yield f"{duration} on {' and '.join(known)}{cores}."
 
 
 def missing(results: Results) -> Iterator[str]:
+    """Yield sentences on failures, and on what was skipped before the run."""
     if len(results.failed):
         yield f"{labels.plural(len(results.failed), 'failure')}, listed below."
     skipped: dict[str, list[str]] = {}  # rules with their nets, and experiments
-    for one in sorted(results.meta.get("left_out") or (), key=lambda one: activation_rank(one.where)):
-        if one.rule is None:
-            skipped[one.where] = []
+    left_out = results.meta.get("left_out") or ()
+    for entry in sorted(left_out, key=lambda entry: activation_rank(entry.where)):
+        if entry.rule is None:
+            skipped[entry.where] = []
         else:
-            skipped.setdefault(results.traits.label(one.rule), []).append(activation_label(one.where))
+            skipped.setdefault(results.traits.label(entry.rule), []).append(activation_label(entry.where))
     if skipped:
-        names = (name + (" on " + ", ".join(nets) if nets else "") for name, nets in skipped.items())
-        yield f"Skipped (no formula, or too slow): {'; '.join(names)}."
+        parts = [f"{name} on {', '.join(nets)}" if nets else name for name, nets in skipped.items()]
+        yield f"Skipped (no formula, or too slow): {'; '.join(parts)}."
 
 
 def fidelity(frame: pd.DataFrame, poor: float) -> list[Context]:
@@ -120,6 +128,6 @@ def _full(name: str, part: pd.DataFrame, inputs: int, points: int) -> bool:
         and inputs >= (paper.inputs or 0)
         and bool((part["samples"] >= (paper.samples or SAMPLES) * known.scale).all())
         and set(known.sigmas) <= set(part["sigma"])
-        and set(own_noises(name)) <= set(part["noise"])
+        and set(noises_of(name)) <= set(part["noise"])
         and (name not in W1_TABLES or points >= W1_POINTS)
     )

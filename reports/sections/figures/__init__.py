@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -19,6 +19,9 @@ from ...style.names import RuleTraits, activation_label, activation_rank
 from ...style.theme import GREY, LIGHT, is_plain, styles
 from ...tables.over_noise import over_noise
 from ...tables.tables import Table, distinct_names, headline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MOST = 12
 """Largest number of panels in a figure."""
@@ -39,9 +42,9 @@ def figures(tables: Sequence[Table], traits: RuleTraits, others: Sequence[Table]
     `tables` have one metric for which higher is better (the headline 1 - TV), one table for each kind of
     net. `others` are tables of other metrics, which are drawn for the kind of net that has most of them.
     """
-    shown = {table.metric.name for table in tables}
-    others = [table for table in others if table.metric.name not in shown]
-    drawn = (*by_family(tables, traits), _metrics(others, traits), _heat_map(tables, traits))
+    main_metrics = {table.metric.name for table in tables}
+    others = [table for table in others if table.metric.name not in main_metrics]
+    drawn = [*by_family(tables, traits), _metrics(others, traits), _heat_map(tables, traits)]
     return [figure for figure in drawn if figure]
 
 
@@ -75,33 +78,35 @@ def _over_sigma(
     styled = styles((rule for table in tables for rule in table.rules), traits)
     drawing = over_noise(named, styled)
     is_one_metric = len({table.metric.name for table in tables}) == 1
-    rest = f" {labels.plural(left_out, 'further kind')} of nets: in the tables." if left_out > 0 else ""
-    what = f"Mean {tables[0].metric.title}" if is_one_metric else "Means"
+    remainder = f" {labels.plural(left_out, 'further kind')} of nets: in the tables." if left_out > 0 else ""
+    subject = f"Mean {tables[0].metric.title}" if is_one_metric else "Means"
     caption = (
-        f"{what} over nets and inputs. The band reaches from Monte Carlo with the fewest samples to that "
+        f"{subject} over nets and inputs. The band reaches from Monte Carlo with the fewest samples to that "
         f"with the most. Beyond the dashed line a rule cannot be distinguished from one with the exact law "
-        f"at these sample counts.{rest}"
+        f"at these sample counts.{remainder}"
     )
     return Figure(anchor, title, caption, drawing)
 
 
 def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
-    kinds: dict[tuple[str, int, str, str], list[Table]] = {}
+    """A panel for each metric, for the kind of net with most metrics; None with fewer than two."""
+    by_kind: dict[tuple[str, int, str, str], list[Table]] = {}
     for table in sorted(tables, key=lambda table: table.metric.rank):
-        kinds.setdefault((table.activation, table.depth, table.noise, table.recipe), []).append(table)
-    if not kinds:
+        by_kind.setdefault((table.activation, table.depth, table.noise, table.recipe), []).append(table)
+    if not by_kind:
         return None
-    of_kind = max(kinds.values(), key=lambda tables: len({table.metric.name for table in tables}))
-    largest: dict[tuple[str, str], Table] = {}  # of several tables of a metric, the one with most rules
-    for table in sorted(of_kind, key=lambda table: len(table.rules)):
-        largest[table.metric.name, table.variant] = table
-    chosen = sorted(largest.values(), key=lambda table: (table.metric.rank, table.variant))[:_MOST]
+    tables = max(by_kind.values(), key=lambda tables: len({table.metric.name for table in tables}))
+    by_metric: dict[tuple[str, str], Table] = {}
+    for table in sorted(tables, key=lambda table: len(table.rules)):  # the last one has most rules
+        by_metric[table.metric.name, table.variant] = table
+    chosen = sorted(by_metric.values(), key=lambda table: (table.metric.rank, table.variant))[:_MOST]
     if len(chosen) < 2:
         return None
     named = []
     for table in chosen:
-        component = f"{table.metric.component or 'component'} {table.rows[0].component}"
-        words = (table.metric.title, table.variant, component if table.has_components else "")
+        words = [table.metric.title, table.variant]
+        if table.has_components:
+            words.append(f"{table.metric.component or 'component'} {table.rows[0].component}")
         named.append((textwrap.shorten(", ".join(filter(None, words)), 42, placeholder=" …"), table))
     return _over_sigma("figure-metrics", f"Other metrics: {chosen[0].kind.label}", named, traits)
 
@@ -121,10 +126,10 @@ def _means_by_net(tables: Sequence[Table]) -> pd.DataFrame:
 def _rules_of_heat_map(cells: pd.DataFrame, net_count: int, traits: RuleTraits) -> list[str]:
     """Return the rules measured on a quarter of the nets; of plain Monte Carlo, the one with most samples."""
     counts = cells[["rule", *_NET]].drop_duplicates()["rule"].value_counts()
-    often = counts[counts >= max(1, net_count / 4)].index
-    rules = [rule for rule in traits.in_order(often) if not traits.is_reference(rule)]
-    plain = [rule for rule in rules if is_plain(rule)]
-    return [rule for rule in rules if rule not in plain[:-1]][:_MOST]
+    frequent = counts[counts >= max(1, net_count / 4)].index
+    rules = [rule for rule in traits.in_order(frequent) if not traits.is_reference(rule)]
+    fewer_samples = [rule for rule in rules if is_plain(rule)][:-1]
+    return [rule for rule in rules if rule not in fewer_samples][:_MOST]
 
 
 def _row_label(activation: str, depth: float, distinction: str) -> str:
@@ -145,21 +150,22 @@ def _short(value: float) -> str:
 @look()
 def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
     """A panel for each rule measured on at least a quarter of the nets; one for plain Monte Carlo."""
-    import seaborn as sns
-
     cells = _means_by_net(tables)
     nets = cells[_NET].drop_duplicates().sort_values(_NET)
     rules = _rules_of_heat_map(cells, len(nets), traits)
     if len(nets) < 2 or not rules:
         return None
+    names = []
+    for activation, depth, distinction in nets[["activation", "depth", "distinction"]].itertuples(
+        index=False
+    ):
+        names.append(_row_label(activation, depth, distinction))
     sigmas = sorted(cells["sigma"].unique())
-    identities = zip(nets["activation"], nets["depth"], nets["distinction"], strict=True)
-    names = [_row_label(activation, depth, distinction) for activation, depth, distinction in identities]
     width = max(_COLUMN * len(sigmas), _TITLE_WIDTH)
     margin = _CHARACTER * max(map(len, names)) + 0.1  # for the names of the nets
     fitting = int((_PAGE_WIDTH - margin) / (width + _GAP))
     columns = max(1, min(6, len(rules), fitting))
-    drawing, every_axes = panels(
+    drawing, axes_of_panels = panels(
         [traits.label(rule) for rule in rules],
         columns=columns,
         width=width,
@@ -170,31 +176,37 @@ def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
         below=0.1,
         margin=margin,
     )
-    families = nets["family"].tolist()
-    edges = [row for row, pair in enumerate(itertools.pairwise(families), 1) if pair[0] != pair[1]]
-    for panel, (axes, rule) in enumerate(zip(every_axes, rules, strict=True)):
+    for panel, (axes, rule) in enumerate(zip(axes_of_panels, rules, strict=True)):
         means = cells[cells["rule"] == rule].pivot_table(index=_NET, columns="sigma", values="value")
-        grid = means.reindex(index=pd.MultiIndex.from_frame(nets), columns=sigmas)
-        axes.set_title(axes.get_title(loc="left"), pad=14, fontsize=SMALL)
-        axes.grid(visible=False)
-        sns.heatmap(
-            grid.to_numpy(), annot=grid.map(_short).to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis",
-            cbar=False, annot_kws={"fontsize": 5.0}, linewidths=0.3, linecolor=LIGHT, ax=axes,
-            xticklabels=[f"{sigma:g}" for sigma in sigmas],
-            yticklabels=names if panel % columns == 0 else False,
-        )  # fmt: skip
-        axes.hlines(edges, 0, len(sigmas), color=GREY, linewidth=1)
-        axes.xaxis.tick_top()
-        axes.tick_params(labelsize=SMALL - 1.2, length=0, labelrotation=0, pad=2)
-    several_nets = cells["activation"].nunique() > 1
+        means = means.reindex(index=pd.MultiIndex.from_frame(nets), columns=sigmas)
+        _draw_means(axes, means, names if panel % columns == 0 else [])
+    has_activations = cells["activation"].nunique() > 1
     return Figure(
         "figure-depth",
-        f"{'Nets' if several_nets else 'Depth'} against input noise",
+        f"{'Nets' if has_activations else 'Depth'} against input noise",
         "Mean 1 − TV of each rule by net (rows) and noise level σ (columns), from 0 (dark blue) to 1 "
         "(yellow).",
         drawing,
         cells=True,
     )
+
+
+def _draw_means(axes: Axes, means: pd.DataFrame, names: Sequence[str]) -> None:
+    """Draw the means of a rule by net (rows) and noise level, with lines between families of nets."""
+    import seaborn as sns
+
+    axes.set_title(axes.get_title(loc="left"), pad=14, fontsize=SMALL)
+    axes.grid(visible=False)
+    sns.heatmap(
+        means.to_numpy(), annot=means.map(_short).to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis",
+        cbar=False, annot_kws={"fontsize": 5.0}, linewidths=0.3, linecolor=LIGHT, ax=axes,
+        xticklabels=[f"{sigma:g}" for sigma in means.columns], yticklabels=names or False,
+    )  # fmt: skip
+    families = means.index.get_level_values("family")
+    last_rows = [row for row in range(1, len(families)) if families[row] != families[row - 1]]
+    axes.hlines(last_rows, 0, len(means.columns), color=GREY, linewidth=1)
+    axes.xaxis.tick_top()
+    axes.tick_params(labelsize=SMALL - 1.2, length=0, labelrotation=0, pad=2)
 
 
 # Each rule has bins of its own there, so that their curves do not compare.
@@ -208,7 +220,10 @@ class Figures(Section):
     order = 30
 
     def build(self, results: Results) -> Context | None:
-        several = [table for table in results.tables if len({row.sigma for row in table.rows}) > 1]
-        fair = [table for table in several if table.metric.convention not in BINS_OF_THE_RULE]
-        drawn = figures(headline(results.tables), results.traits, others=fair)
+        others = [
+            table
+            for table in results.tables
+            if len({row.sigma for row in table.rows}) > 1 and table.metric.convention not in BINS_OF_THE_RULE
+        ]
+        drawn = figures(headline(results.tables), results.traits, others=others)
         return {"figures": drawn} if drawn else None

@@ -25,38 +25,40 @@ _OTHER = "other nets, inputs, settings, rules or metrics"
 class Agreement:
     """Measurements of one experiment, or of all (no name), compared with the committed ones.
 
-    `compared` of the `measured` ones are among the committed ones. `apart` has those that disagree by more
-    than rounding, largest first, with the columns `committed` and `gap`, in standard errors of the committed
-    value (infinite if it has none).
+    `compared` of the `measured` ones are among the committed ones. `different` has those that disagree by
+    more than rounding, largest first, with the columns `committed` and `gap`, in standard errors of the
+    committed value (infinite if it has none).
     """
 
     experiment: str
     measured: int
     compared: int
-    apart: pd.DataFrame
+    different: pd.DataFrame
 
     @property
     def equal(self) -> int:
-        return self.compared - len(self.apart)
+        return self.compared - len(self.different)
 
     @property
     def sentence(self) -> str:
-        counted = labels.plural(self.measured, "measurement")
+        count = labels.plural(self.measured, "measurement")
         if not self.compared:
             return (
-                f"None of the {counted} made here is among the committed ones ({_OTHER}), so there is "
+                f"None of the {count} made here is among the committed ones ({_OTHER}), so there is "
                 "nothing to compare."
             )
-        alone = self.measured - self.compared
-        rest = f" {alone} {'has' if alone == 1 else 'have'} no counterpart ({_OTHER})." if alone else ""
-        if len(self.apart):
+        others = self.measured - self.compared
+        remark = ""
+        if others:
+            remark = f" {others} {'has' if others == 1 else 'have'} no counterpart ({_OTHER})."
+        if len(self.different):
             return (
-                f"{len(self.apart)} of the {self.compared} measurements that were made here and are among "
-                f"the committed ones differ by more than rounding; {self.equal} agree.{rest}"
+                f"{len(self.different)} of the {self.compared} measurements that were made here and are "
+                f"among the committed ones differ by more than rounding; {self.equal} agree.{remark}"
             )
         return (
             f"All {self.compared} measurements that were made here and are among the committed ones agree "
-            f"with them, rounding apart: this installation computes what it should.{rest}"
+            f"with them, rounding apart: this installation computes what it should.{remark}"
         )
 
 
@@ -70,16 +72,18 @@ class MeasuredHere(Section):
         if results.committed is None or results.frame.empty:
             return None
         whole, by_experiment = agreement(results.frame, results.committed.frame)
-        described = results.meta.get("environment", {})
-        machine = [described.get("cpu"), f"torch {described['torch']}" if "torch" in described else None]
+        environment = results.meta.get("environment", {})
+        machine = [environment.get("cpu")]
+        if "torch" in environment:
+            machine.append(f"torch {environment['torch']}")
         return {
             "whole": whole,
             "experiments": by_experiment,
             "machine": ", ".join(filter(None, machine)),
-            "rows": whole.apart.head(MOST_ROWS).to_dict("records"),
+            "rows": whole.different.head(MOST_ROWS).to_dict("records"),
         }
 
-    def said(self, context: Context) -> Iterable[str]:
+    def notes(self, context: Context) -> Iterable[str]:
         return [context["whole"].sentence]
 
 
@@ -88,21 +92,24 @@ def agreement(here: pd.DataFrame, committed: pd.DataFrame) -> tuple[Agreement, l
 
     Both frames are those of `Results`, with the keys of their units. Experiments are in order of appearance.
     """
-    identities, known = (pd.MultiIndex.from_frame(frame[MEASUREMENT]) for frame in (here, committed))
-    first = ~known.duplicated()
-    place = known[first].get_indexer(identities)
-    found, value = place >= 0, here["value"].to_numpy()
-    theirs, error = committed[["value", "stderr"]][first].to_numpy(float)[place].T
-    differs = found & (value != theirs)
-    pairs = zip(value[differs], theirs[differs], error[differs], strict=True)
-    differs[differs] = [not same_number(*pair) for pair in pairs]
+    identities = pd.MultiIndex.from_frame(here[MEASUREMENT])
+    committed = committed[~committed.duplicated(MEASUREMENT)]
+    rows = pd.MultiIndex.from_frame(committed[MEASUREMENT]).get_indexer(identities)
+    is_committed = rows >= 0
+    value = here["value"].to_numpy()
+    committed_value = committed["value"].to_numpy(float)[rows]
+    error = committed["stderr"].to_numpy(float)[rows]
+    differs = is_committed & (value != committed_value)
+    for row in np.flatnonzero(differs):
+        differs[row] = not same_number(value[row], committed_value[row], error[row])
     with np.errstate(divide="ignore", invalid="ignore"):
-        gap = np.where(error > 0, np.abs(value - theirs) / error, math.inf)
-    frame = here.assign(found=found, differs=differs, committed=theirs, gap=gap)
+        gap = np.where(error > 0, np.abs(value - committed_value) / error, math.inf)
+    frame = here.assign(is_committed=is_committed, differs=differs, committed=committed_value, gap=gap)
     by_experiment = frame.groupby("experiment", sort=False, observed=True)
-    return _of("", frame[~identities.duplicated()]), [_of(str(name), own) for name, own in by_experiment]
+    whole = _agreement_of("", frame[~identities.duplicated()])
+    return whole, [_agreement_of(str(name), part) for name, part in by_experiment]
 
 
-def _of(experiment: str, own: pd.DataFrame) -> Agreement:
-    apart = own[own["differs"]].sort_values("gap", ascending=False, kind="stable")
-    return Agreement(experiment, len(own), int(own["found"].sum()), apart)
+def _agreement_of(experiment: str, frame: pd.DataFrame) -> Agreement:
+    different = frame[frame["differs"]].sort_values("gap", ascending=False, kind="stable")
+    return Agreement(experiment, len(frame), int(frame["is_committed"].sum()), different)

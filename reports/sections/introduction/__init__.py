@@ -17,8 +17,12 @@ from ...style.names import RuleTraits
 from ...style.theme import LIGHT, Style, shade
 
 _LOOKS = (
-    *(("#0072b2", "o"), ("#56b4e9", "s"), ("#009e73", "D")),
-    *(("#e69f00", "^"), ("#d55e00", "v"), ("#cc79a7", "P")),
+    ("#0072b2", "o"),
+    ("#56b4e9", "s"),
+    ("#009e73", "D"),
+    ("#e69f00", "^"),
+    ("#d55e00", "v"),
+    ("#cc79a7", "P"),
 )
 """Colours and markers."""
 _LEVEL = 0.5
@@ -26,6 +30,7 @@ _LEVEL = 0.5
 
 
 def layer_of(objective: str) -> int:
+    """Return the number of the layer in the name of an objective."""
     return int(objective.rpartition("_")[2])
 
 
@@ -41,15 +46,15 @@ class LayerOfIntroduction(Study):
     order = 114
     experiments = (EXPERIMENT.name,)
 
-    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context:  # noqa: ARG002
+    def content(self, measurements: pd.DataFrame, traits: RuleTraits) -> Context:  # noqa: ARG002
         """Return the template's variables.
 
         A row has the `best` accuracy of a layer (per cent), the scales tied with it, `low` to `high`, and the
         accuracies at the `first` and `last` scale.
         """
-        own = own.assign(layer=own["objective"].astype(str).map(layer_of))
-        means = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="mean", observed=True)
-        spreads = 100 * own.pivot_table("value", "sigma", "layer", aggfunc="std", observed=True)
+        measurements = measurements.assign(layer=measurements["objective"].astype(str).map(layer_of))
+        means = 100 * measurements.pivot_table("value", "sigma", "layer", aggfunc="mean", observed=True)
+        spreads = 100 * measurements.pivot_table("value", "sigma", "layer", aggfunc="std", observed=True)
         rows = []
         for layer in means.columns.tolist():
             curve = means[layer].dropna().sort_index()
@@ -57,14 +62,14 @@ class LayerOfIntroduction(Study):
             row = {"layer": int(layer), "best": float(curve.max()), "low": low, "high": high}
             rows.append(row | {"first": float(curve.iloc[0]), "last": float(curve.iloc[-1])})
         scales = float(means.index.min()), float(means.index.max())
-        runs = int(own["seed"].nunique())
+        runs = int(measurements["seed"].nunique())
         return {
             "rows": rows,
             "scales": scales,
             "finding": _finding(rows, scales, runs),
             "figure": _figure(means, spreads),
             "runs": runs,
-            "recipe": own.sort_values(["layer", "sigma"])["recipe"].iloc[0],
+            "recipe": measurements.sort_values(["layer", "sigma"])["recipe"].iloc[0],
         }
 
 

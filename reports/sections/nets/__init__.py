@@ -13,7 +13,7 @@ from ...site import NETS
 from ...style.names import NetKind
 
 
-class Nets(Section):
+class NetsOfRuns(Section):
     name = "nets"
     title = "Nets"
     page = NETS

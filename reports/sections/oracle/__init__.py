@@ -11,7 +11,7 @@ import pandas as pd
 from ....bench.metrics import recorded_metric
 from ....bench.metrics.references import ORACLE_AGAIN
 from ....bench.results.columns import filled
-from ...numbers import Group, Number, Page, slug
+from ...numbers import Number, NumberGroup, Page, slug
 from ...results import Results
 from ...section import Context, Section
 from ...site import MEASURED
@@ -46,13 +46,14 @@ class OracleError(Section):
         of_oracle = ("sigma", "component", "samples")
         for error in context["oracle_errors"]:
             metric = error["metric"]
-            group = Group(page, metric.name, metric.title, metric)
+            group = NumberGroup(page, metric.name, metric.title, metric)
             if rows := error["again_rows"]:
-                again = slug(metric.name, "again"), "A second oracle instead of a rule"
-                yield Number(group, *again, math.nan, rows, of_oracle)
+                title = "A second oracle instead of a rule"
+                yield Number(group, slug(metric.name, "again"), title, math.nan, rows, of_oracle)
             if rows := error["moved_rows"]:
-                moved = slug(metric.name, "moved"), "The same with ten times the samples"
-                yield Number(group, *moved, math.nan, rows, ("rule", *of_oracle), ordered=True)
+                title = "The same with ten times the samples"
+                varies = ("rule", *of_oracle)
+                yield Number(group, slug(metric.name, "moved"), title, math.nan, rows, varies, ordered=True)
 
 
 def oracle_errors(frame: pd.DataFrame) -> list[Context]:
@@ -61,12 +62,12 @@ def oracle_errors(frame: pd.DataFrame) -> list[Context]:
     `below` of `again` measurements of a second oracle are below the floor's 95 % point. `largest` and `rms`
     are of the `moves` of rules with both sample counts, in standard errors. `moved_rows` has the pairs.
     """
-    own = frame[frame["experiment"].isin((ONCE, TENFOLD))]
+    measurements = frame[frame["experiment"].isin((ONCE, TENFOLD))]
     errors: list[Context] = []
-    for name, part in own.groupby("metric", sort=False):
+    for name, part in measurements.groupby("metric", sort=False):
         metric = recorded_metric(str(name))
         again = part[part["rule"] == ORACLE_AGAIN.name]
-        value, floor, floor95 = (again[column].to_numpy() for column in ("value", "floor", "floor95"))
+        value, floor, floor95 = again[["value", "floor", "floor95"]].to_numpy(float).T
         if metric.better == "one":
             # The floor of a ratio is that of a rule without noise; a second oracle adds the same noise again.
             floor95 = floor + math.sqrt(2) * (floor95 - floor)
@@ -102,21 +103,25 @@ def precision(frame: pd.DataFrame) -> Context:
     )
     oracles = drawn.groupby(_LAW)[["double", "known"]].any().reset_index()
     counts = oracles.groupby(_LAW[:4])["double"].agg(["sum", "size"]).reset_index()
-    places = counts[counts["sum"] > 0].itertuples(index=False, name=None)
-    ordered = sorted(places, key=lambda place: (activation_rank(place[0]), *place[1:4]))
+    counts = counts[counts["sum"] > 0]
+    counts = counts.assign(rank=[activation_rank(activation) for activation in counts["activation"]])
     double = []
-    for activation, depth, noise, sigma, needed, of in ordered:
-        scale = f"{sigma:g}" if noise in ("", "gaussian") else f"{sigma:g} ({noise})"
-        double.append((NetKind(activation, int(depth)).label, scale, f"{needed} of {of}"))
+    for row in counts.sort_values(["rank", "depth", "noise", "sigma"], kind="stable").to_dict("records"):
+        scale = f"{row['sigma']:g}"
+        if row["noise"] not in ("", "gaussian"):
+            scale += f" ({row['noise']})"
+        label = NetKind(row["activation"], int(row["depth"])).label
+        double.append((label, scale, f"{row['sum']} of {row['size']}"))
     return {"oracles": len(oracles), "unchecked": int((~oracles["known"]).sum()), "double": double}
 
 
 def _moves(part: pd.DataFrame) -> pd.DataFrame:
-    measurement = ["net", "input", "sigma", "rule", "component"]
-    named = part.assign(row=part.index)
+    """Changes of values with ten times the samples, the largest in standard errors first."""
+    rows = part.assign(row=part.index).set_index(["net", "input", "sigma", "rule", "component"])
     columns = ["value", "stderr", "row"]
-    sides = [named[named["experiment"] == suite].set_index(measurement)[columns] for suite in (ONCE, TENFOLD)]
-    both = sides[0].join(sides[1], lsuffix="_1", rsuffix="_10", how="inner")
+    once = rows.loc[rows["experiment"] == ONCE, columns]
+    tenfold = rows.loc[rows["experiment"] == TENFOLD, columns]
+    both = once.join(tenfold, lsuffix="_1", rsuffix="_10", how="inner")
     shift = both["value_10"] - both["value_1"]
     error = np.hypot(both["stderr_1"], both["stderr_10"])
     moved = both[["row_1", "row_10"]].assign(shift=shift, z=shift / error)[error > 0]

@@ -1,4 +1,4 @@
-"""The opening section: answers in three sentences, a picture of the problem, verdicts by use, and costs."""
+"""The opening section: answers in three sentences, a picture of the problem, rules by use, and costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...results import MEASUREMENT, Results
 from ...section import Context, Section
 from ...site import OVERVIEW
 from ...statistics.costs import Costs, plain_samples
-from ...statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, own_score, rank
+from ...statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, metric_score, rank
 from ...style import labels
 from ...style.figure import Figure, label_points, look, panels
 from ...style.names import NetKind, RuleTraits, activation_label
@@ -28,7 +28,7 @@ from ...writing import moment
 from ..choice import Standing, as_accurate, draw, front
 from ..compute import answer, best_inside, comparison
 
-_SEVERAL = "images and sequences"
+_CLASSIFIERS = "images and sequences"
 
 
 def _over_floor(
@@ -50,7 +50,7 @@ def _factor(score: float) -> str:
 
 
 @dataclass(frozen=True)
-class Use:
+class RankedUse:
     """One use of predicted distributions.
 
     A net has at most one of the `metrics`. `score` is judged by its mean over settings, lower is better;
@@ -60,23 +60,23 @@ class Use:
     title: str
     about: str
     metrics: tuple[str, ...]
-    score: Score = own_score
+    score: Score = metric_score
     shown: Callable[[float], str] = _shared
     heavy: bool = False
 
 
-WHOLE = Use("whole distribution", "1 − TV", ("tv_headline", "tv_principal"))
+WHOLE = RankedUse("whole distribution", "1 − TV", ("tv_headline", "tv_principal"))
 USES = (
-    Use("class", "1 − TV of the class", ("tv_class",)),
-    Use("standard deviations", "error factor", ("std_ratio",), shown=_factor),
+    RankedUse("class", "1 − TV of the class", ("tv_class",)),
+    RankedUse("standard deviations", "error factor", ("std_ratio",), shown=_factor),
     WHOLE,
-    Use("W1", "W1 / its floor", ("w1", "w1_certified"), _over_floor, _factor),
-    Use("Cauchy noise", "1 − TV", ("tv_joint",), heavy=True),
-    Use(
+    RankedUse("W1", "W1 / its floor", ("w1", "w1_certified"), _over_floor, _factor),
+    RankedUse("Cauchy noise", "1 − TV", ("tv_joint",), heavy=True),
+    RankedUse(
         "quantiles under Cauchy noise",
         "largest error",
         ("quantile_max",),
-        own_score,
+        metric_score,
         labels.number,
         heavy=True,
     ),
@@ -85,7 +85,7 @@ USES = (
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class UseResult:
     """Rules for a use on one family of nets.
 
     `advised` is the cheapest rule tied with the most accurate one, whether it samples or not. `ranking` is
@@ -93,7 +93,7 @@ class Verdict:
     compared and is better than the leader there.
     """
 
-    use: Use
+    use: RankedUse
     overall: Overall
     costs: Costs
     advised: str
@@ -113,7 +113,7 @@ class Verdict:
         mean, half = self.overall.mean(rule), self.overall.half_width(rule)
         if not math.isfinite(half):
             return ""
-        low, high = (self.use.shown(end) for end in (mean - half, mean + half))
+        low, high = self.use.shown(mean - half), self.use.shown(mean + half)
         return f"{high} to {low}" if self.use.shown is _shared else f"{low} to {high}"
 
     def seconds(self, rule: str) -> float:
@@ -123,8 +123,12 @@ class Verdict:
     @functools.cached_property
     def samples(self) -> tuple[str, float] | None:
         """Number of Monte Carlo samples as accurate as the best deterministic rule (`choice.as_accurate`)."""
-        curve = {k: self.overall.mean(rule) for rule in self.overall.rules if (k := plain_samples(rule))}
-        return as_accurate(self.overall.mean(self.ranking.leader), curve)
+        score_by_samples = {}
+        for rule in self.overall.rules:
+            count = plain_samples(rule)
+            if count:
+                score_by_samples[count] = self.overall.mean(rule)
+        return as_accurate(self.overall.mean(self.ranking.leader), score_by_samples)
 
     @property
     def slowdown(self) -> float:
@@ -135,124 +139,146 @@ class Verdict:
         return seconds / self.costs.sampling.seconds(self.samples[1])
 
 
-class Row(NamedTuple):
-    """One use, with a verdict for each family of nets, None without one."""
+class UseRow(NamedTuple):
+    """One use, with a result for each family of nets, None without one."""
 
-    use: Use
-    verdicts: tuple[Verdict | None, ...]
+    use: RankedUse
+    results: tuple[UseResult | None, ...]
 
 
 def families(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Return nets judged together, by name: the most common fully connected kind, and classifiers."""
     if frame.empty:
         return []
-    several = by_kind(frame["activation"], lambda name: NetKind(name, 1).is_classifier).astype(bool)
-    plain, named = frame[~several], []
-    if len(plain):
-        activation = str(plain["activation"].value_counts().idxmax())
-        own = ":" in activation  # a user's net
-        name = NetKind(activation, 1).label if own else f"small {activation_label(activation)} nets"
-        named.append((name, plain[plain["activation"] == activation]))
-    if several.any():
-        named.append((_SEVERAL, frame[several]))
+    is_classifier = by_kind(frame["activation"], lambda name: NetKind(name, 1).is_classifier).astype(bool)
+    others = frame[~is_classifier]
+    named = []
+    if len(others):
+        activation = str(others["activation"].value_counts().idxmax())
+        is_users_net = ":" in activation
+        name = f"small {activation_label(activation)} nets"
+        if is_users_net:
+            name = NetKind(activation, 1).label
+        named.append((name, others[others["activation"] == activation]))
+    if is_classifier.any():
+        named.append((_CLASSIFIERS, frame[is_classifier]))
     return named
 
 
-def rows(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits) -> list[Row]:
-    """Rows of the table: uses with a verdict for any family; `named` is the result of :func:`families`."""
-    made = [Row(use, tuple(_verdict(use, frame, traits) for _, frame in named)) for use in USES]
-    return [row for row in made if any(row.verdicts)]
+def rows(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits) -> list[UseRow]:
+    """Rows of the table: uses with a result for any family; `named` is from :func:`families`."""
+    table = []
+    for use in USES:
+        row = UseRow(use, tuple(_result(use, frame, traits) for _, frame in named))
+        if any(row.results):
+            table.append(row)
+    return table
 
 
-def _verdict(use: Use, frame: pd.DataFrame, traits: RuleTraits) -> Verdict | None:
-    heavy = frame["noise"] == CAUCHY.family
-    own = frame[frame["metric"].isin(use.metrics) & ~frame["component"].isin(BOUNDS) & (heavy == use.heavy)]
-    own = own.drop_duplicates(["net", "input", "noise", "sigma", "rule", "metric", "component"])
-    overall = Overall.measured(own, use.score, traits)
+def _result(use: RankedUse, frame: pd.DataFrame, traits: RuleTraits) -> UseResult | None:
+    is_heavy = frame["noise"] == CAUCHY.family
+    measurements = frame[
+        frame["metric"].isin(use.metrics) & ~frame["component"].isin(BOUNDS) & (is_heavy == use.heavy)
+    ]
+    measurements = measurements.drop_duplicates(
+        ["net", "input", "noise", "sigma", "rule", "metric", "component"]
+    )
+    overall = Overall.from_measurements(measurements, use.score, traits)
     if overall is None:
         return None
     deterministic = [rule for rule in overall.rules if not traits.is_sampling(rule)]
     if len(deterministic) < 2:
         return None
-    costs = Costs.measured(own, traits)
+    costs = Costs.from_measurements(measurements, traits)
     seconds = {rule: cost.seconds for rule, cost in costs.by_rule.items()}
-    every = rank(overall, overall.rules)
+    ranking_of_all = rank(overall, overall.rules)
+    advised = ranking_of_all.leader
     # Without a known spread all rules are tied, and the cheapest could be the worst.
-    known = math.isfinite(overall.half_width(every.leader))
-    advised = every.cheapest(seconds) if known else every.leader
+    if math.isfinite(overall.half_width(ranking_of_all.leader)):
+        advised = ranking_of_all.cheapest(seconds)
     ranking = rank(overall, deterministic)
-    return Verdict(use, overall, costs, advised, ranking, _partial(use, own, overall, ranking.leader, traits))
+    partial = _partial(use, measurements, overall, ranking.leader, traits)
+    return UseResult(use, overall, costs, advised, ranking, partial)
 
 
-def _partial(use: Use, own: pd.DataFrame, overall: Overall, leader: str, traits: RuleTraits) -> str:
+def _partial(
+    use: RankedUse, measurements: pd.DataFrame, overall: Overall, leader: str, traits: RuleTraits
+) -> str:
     """The most accurate rule with too few settings that is significantly better than the leader there."""
     better = []
-    others = [rule for rule in set(own["rule"]).difference(overall.rules) if not traits.is_sampling(rule)]
+    not_compared = set(measurements["rule"]).difference(overall.rules)
+    others = [rule for rule in not_compared if not traits.is_sampling(rule)]
     for rule in others:
-        units = own.loc[own["rule"] == rule, [*SETTING, *UNIT]].drop_duplicates()
-        pair = Overall.measured(own[own["rule"].isin([rule, leader])].merge(units), use.score, traits)
+        units = measurements.loc[measurements["rule"] == rule, [*SETTING, *UNIT]].drop_duplicates()
+        rows = measurements[measurements["rule"].isin([rule, leader])].merge(units)
+        pair = Overall.from_measurements(rows, use.score, traits)
         if pair and pair.beats(rule, leader, len(others)):
-            shown = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
-            text = f"in {pair.places} of {overall.of} settings: {', '.join(shown)}"
+            means = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
+            text = f"in {pair.settings} of {overall.measured_settings} settings: {', '.join(means)}"
             better.append((pair.mean(rule), text))
-    return min(better, default=(0.0, ""))[1]
+    if not better:
+        return ""
+    _, text = min(better)
+    return text
 
 
-def which_rule(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:
+def which_rule(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> str:
     """The recommended rules of each family, in words."""
-    parts = []
-    for number, name in enumerate(names):
-        uses: dict[str, list[str]] = {}
+    sentences = []
+    for family, name in enumerate(names):
+        uses_of_action: dict[str, list[str]] = {}
         for row in rows:
-            if verdict := row.verdicts[number]:
-                uses.setdefault(traits.action(verdict.advised), []).append(row.use.title)
-        advice = [f"{action} for {labels.listed(own)}" for action, own in uses.items()]
-        if len(uses) == 1:
-            advice = [f"{next(iter(uses))} for every use"]
+            result = row.results[family]
+            if result:
+                uses_of_action.setdefault(traits.action(result.advised), []).append(row.use.title)
+        advice = [f"{action} for {labels.listed(uses)}" for action, uses in uses_of_action.items()]
+        if len(uses_of_action) == 1:
+            advice = [f"{next(iter(uses_of_action))} for every use"]
         if advice:
-            parts.append(f"On {name}, {'; '.join(advice)}.")
-    return " ".join(parts)
+            sentences.append(f"On {name}, {'; '.join(advice)}.")
+    return " ".join(sentences)
 
 
-def when_to_sample(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> str:
+def when_to_sample(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> str:
     """For each family, samples as accurate as the best deterministic rules, and their relative time."""
-    said = []
-    for number, name in enumerate(names):
-        own = [v for row in rows if (v := row.verdicts[number]) and math.isfinite(v.slowdown)]
-        slower, faster = ([v for v in own if v.slowdown >= 1.5], [v for v in own if v.slowdown <= 1])
-        chosen = slower or faster
+    sentences = []
+    for family, name in enumerate(names):
+        results = [row.results[family] for row in rows]
+        comparable = [result for result in results if result and math.isfinite(result.slowdown)]
+        slower = [result for result in comparable if result.slowdown >= 1.5]
+        chosen = slower or [result for result in comparable if result.slowdown <= 1]
         if not chosen:
             continue
-        rules = labels.listed(list(dict.fromkeys(traits.label(v.ranking.leader) for v in chosen)))
-        counts = labels.span([v.samples[1] for v in chosen if v.samples], 0)
+        rules = labels.listed(list(dict.fromkeys(traits.label(result.ranking.leader) for result in chosen)))
+        counts = labels.span([result.samples[1] for result in chosen if result.samples], 0)
         if slower:
-            factors = labels.span([float(f"{v.slowdown:.1g}") for v in slower], 0)
-            said.append(
+            factors = labels.span([float(f"{result.slowdown:.1g}") for result in slower], 0)
+            sentences.append(
                 f"On {name}, {counts} Monte Carlo samples are as accurate as the best "
                 f"deterministic rule, {rules}, which takes {factors} times as long."
             )
         else:
-            said.append(
+            sentences.append(
                 f"On {name}, the best deterministic rule, {rules}, is faster than the {counts} samples that "
                 "reach its accuracy. Draw more samples if higher accuracy is required."
             )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 @look()
-def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Figure | None:
+def figure(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> Figure | None:
     """Accuracy against cost for the whole distribution, a panel for each family; None without times."""
-    verdicts = next((row.verdicts for row in rows if row.use is WHOLE), ())
-    known = [
-        (name, verdict)
-        for name, verdict in zip(names, verdicts, strict=False)
-        if verdict and any(rule in verdict.costs.by_rule for rule in verdict.overall.rules)
-    ]
-    if not known:
+    results = next((row.results for row in rows if row.use is WHOLE), ())
+    drawn = {
+        name: result
+        for name, result in zip(names, results, strict=False)
+        if result and any(rule in result.costs.by_rule for rule in result.overall.rules)
+    }
+    if not drawn:
         return None
-    styled = styles((rule for _, verdict in known for rule in verdict.overall.rules), traits)
-    drawing, every = panels(
-        [name for name, _ in known],
+    styles_of_rules = styles((rule for result in drawn.values() for rule in result.overall.rules), traits)
+    drawing, axes_of_panels = panels(
+        list(drawn),
         columns=1,
         width=3.75,
         height=1.7,
@@ -261,21 +287,21 @@ def figure(names: Sequence[str], rows: Sequence[Row], traits: RuleTraits) -> Fig
         below=0.42,
     )
     unnamed: list[str] = []
-    for axes, (_, verdict) in zip(every, known, strict=True):
-        overall, costs = verdict.overall, verdict.costs
-        standings = (
+    for axes, result in zip(axes_of_panels, drawn.values(), strict=True):
+        overall, costs = result.overall, result.costs
+        standings = [
             Standing(
                 rule, 1 - overall.mean(rule), overall.half_width(rule), None, *front(rule, overall, costs)
             )
             for rule in overall.rules
-        )
-        points = draw(axes, standings, costs, recorded_metric("tv_headline"), styled)
+        ]
+        points = draw(axes, standings, costs, recorded_metric("tv_headline"), styles_of_rules)
         axes.set_ylabel("")
         unnamed += label_points(axes, points)
-    rest = f" Without a label for lack of room: {', '.join(dict.fromkeys(unnamed))}." if unnamed else ""
+    remark = f" Without a label for lack of room: {', '.join(dict.fromkeys(unnamed))}." if unnamed else ""
     caption = (
         "Mean 1 − TV of the whole distribution over all settings with 95 % intervals, against the time for "
-        f"one input. Up and left is better. Dots: Monte Carlo. Ringed: on the front; hollow: off it.{rest}"
+        f"one input. Up and left is better. Dots: Monte Carlo. Ringed: on the front; hollow: off it.{remark}"
     )
     return Figure("figure-overview", "Accuracy against cost", caption, drawing)
 
@@ -291,18 +317,19 @@ class Overview(Section):
 
         compared = comparison(results)
         named = families(results.tabled)
-        names, verdicts = [name for name, _ in named], rows(named, results.traits)
+        names = [name for name, _ in named]
+        table = rows(named, results.traits)
         return {
             "measured": len(results.frame) > 0,
             "failed": len(results.failed),
             "families": names,
-            "rows": verdicts,
-            "which_rule": which_rule(names, verdicts, results.traits),
-            "when_to_sample": when_to_sample(names, verdicts, results.traits),
-            "taken": results.traits.recommended,
+            "rows": table,
+            "which_rule": which_rule(names, table, results.traits),
+            "when_to_sample": when_to_sample(names, table, results.traits),
+            "recommended": results.traits.recommended,
             "inside_or_sample": "" if compared is None else answer(best_inside(compared)),
             "picture": distributions(results.traits),
-            "figure": figure(names, verdicts, results.traits),
+            "figure": figure(names, table, results.traits),
             "styles": results.styles,
             "news": "" if results.published else _news(results),
         }
@@ -313,13 +340,14 @@ def _news(results: Results) -> str:
     if frame.empty:
         return ""
     newest_run = max(frame["run"].unique())
-    suites = sorted(frame["experiment"][frame["run"] == newest_run].unique())
-    named = ", ".join(suites) if len(suites) <= 3 else labels.plural(len(suites), "suite")
+    experiments = sorted(frame["experiment"][frame["run"] == newest_run].unique())
+    source = ", ".join(experiments) if len(experiments) <= 3 else labels.plural(len(experiments), "suite")
     finished = results.meta.get("finished")
-    when = f", finished {moment(finished)}" if finished else ""
-    once = frame["run"][~frame.duplicated(MEASUREMENT)]  # shared by several experiments
-    newest = once == newest_run
-    if newest.all():
-        return f"all {labels.plural(len(once), 'measurement')}, of {named}{when}."
-    count = labels.plural(int(newest.sum()), "measurement")
-    return f"{count} of {named}{when}, next to {int((~newest).sum()):,} by earlier runs."
+    if finished:
+        source += f", finished {moment(finished)}"
+    runs = frame["run"][~frame.duplicated(MEASUREMENT)]  # a measurement may be of several experiments
+    is_new = runs == newest_run
+    if is_new.all():
+        return f"all {labels.plural(len(runs), 'measurement')}, of {source}."
+    count = labels.plural(int(is_new.sum()), "measurement")
+    return f"{count} of {source}, next to {int((~is_new).sum()):,} by earlier runs."

@@ -22,9 +22,10 @@ BINS = 80
 
 @look()
 def distributions(traits: RuleTraits) -> Figure:
+    """Draw the committed densities of the truth and the rules' Gaussians, in a panel for each noise level."""
     levels = json.loads(DATA.read_text(encoding="utf-8"))
-    styled = styles(RULES, traits)
-    drawing, every = panels(
+    styles_of_rules = styles(RULES, traits)
+    drawing, axes_of_panels = panels(
         [f"σ = {level['sigma']:g}" for level in levels],
         width=1.28,
         height=0.95,
@@ -33,29 +34,26 @@ def distributions(traits: RuleTraits) -> Figure:
         above=0.22,
         below=0.24,
     )
-    for axes, level in zip(every, levels, strict=True):
+    for axes, level in zip(axes_of_panels, levels, strict=True):
         low, high = level["range"]
         edges = np.linspace(low, high, BINS + 1)
         axes.stairs(level["density"], edges, fill=True, color=GREY, alpha=0.35)
         axes.stairs(level["density"], edges, color=INK, linewidth=0.7)
         x = np.linspace(low, high, 240)
         for rule, (mean, sd) in level["rules"].items():
-            axes.plot(
-                x,
-                np.exp(-(((x - mean) / sd) ** 2) / 2) / (sd * np.sqrt(2 * np.pi)),
-                **styled[rule].line | {"marker": ""},
-            )
+            density = np.exp(-(((x - mean) / sd) ** 2) / 2) / (sd * np.sqrt(2 * np.pi))
+            axes.plot(x, density, **styles_of_rules[rule].line | {"marker": ""})
         axes.set(xlim=(low, high), ylim=(0, 1.25 * max(level["density"])), yticks=[])
         axes.locator_params(axis="x", nbins=4)
         axes.grid(visible=False)
-    names = [
-        ("truth", INK),
-        *((clean(style.label).replace("moment ", "moment\n"), style.colour) for style in styled.values()),
-    ]
-    for place, (name, colour) in enumerate(names):
-        at = (0.98, 0.98 - 0.13 * place)
-        every[1].annotate(
-            name, at, xycoords="axes fraction", fontsize=SMALL, color=colour, ha="right", va="top"
+    colour_of_name = {"truth": INK}
+    for style in styles_of_rules.values():
+        name = clean(style.label).replace("moment ", "moment\n")
+        colour_of_name[name] = style.colour
+    for line, (name, colour) in enumerate(colour_of_name.items()):
+        position = (0.98, 0.98 - 0.13 * line)
+        axes_of_panels[1].annotate(
+            name, position, xycoords="axes fraction", fontsize=SMALL, color=colour, ha="right", va="top"
         )
     return Figure(
         "figure-distributions",

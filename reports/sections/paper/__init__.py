@@ -8,7 +8,7 @@ from ....bench.experiments.iris import CLAIMS, OTHER_RECIPE, STANDARDISED, WASSE
 from ...results import Results
 from ...section import Context, Section
 from ...site import PAPER
-from ...tables.tables import differences, orders
+from ...tables.tables import Difference, differences, orders
 
 
 class Paper(Section):
@@ -17,17 +17,21 @@ class Paper(Section):
     page = PAPER
     order = 70
     # Shown on the page of statements instead of tables.
-    experiments = tuple(one.name for one in (CLAIMS, WASSERSTEIN, OTHER_RECIPE, STANDARDISED))
+    experiments = (CLAIMS.name, WASSERSTEIN.name, OTHER_RECIPE.name, STANDARDISED.name)
 
     def build(self, results: Results) -> Context | None:
         compared = differences(results.tables)
         if not compared:
             return None
-        apart = [difference for difference in compared if difference.differs]
-        apart.sort(key=lambda own: abs(own.gap) / own.spread if own.spread else math.inf, reverse=True)
+        different = [difference for difference in compared if difference.differs]
+        different.sort(key=_gap_in_spreads, reverse=True)
         return {
             "compared": len(compared),
-            "apart": apart,
+            "different": different,
             "unjudged": sum(math.isnan(difference.spread) for difference in compared),
             "turned": [order for order in orders(results.tables) if not order.agrees],
         }
+
+
+def _gap_in_spreads(difference: Difference) -> float:
+    return abs(difference.gap) / difference.spread if difference.spread else math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -58,33 +59,36 @@ class Robustness(Study):
     order = 112
     experiments = (EXPERIMENT.name,)
 
-    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context:  # noqa: ARG002
-        own = own[own["rule"].isin(METHODS)].assign(scale=own["sigma"].astype(float).fillna(0.0))
-        there = own["dataset"].unique()
-        sets = [_set_of(name, own[own["dataset"] == name]) for name in RADII if name in there]
+    def content(self, measurements: pd.DataFrame, traits: RuleTraits) -> Context:  # noqa: ARG002
+        measurements = measurements[measurements["rule"].isin(METHODS)]
+        measurements = measurements.assign(scale=measurements["sigma"].astype(float).fillna(0.0))
+        sets = []
+        for name in RADII:
+            rows = measurements[measurements["dataset"] == name]
+            if len(rows):
+                sets.append(_set_of_images(name, rows))
         return {"sets": sets, "noise": NOISE}
 
 
-def _set_of(name: str, own: pd.DataFrame) -> Context:
+def _set_of_images(name: str, measurements: pd.DataFrame) -> Context:
     """One set of images: each objective at its best scale by the paper's count, and all scales."""
     keys, columns = ["objective", "scale"], ["rule", "metric", "component"]
     # Per cent, by method, metric and strength.
-    table = 100 * own.pivot_table("value", keys, columns, aggfunc="mean", observed=True)
-    spread = 100 * own.pivot_table("value", keys, columns, aggfunc="std", observed=True)
-    counts = own.groupby(keys, observed=True)["seed"].nunique()
+    table = 100 * measurements.pivot_table("value", keys, columns, aggfunc="mean", observed=True)
+    spread = 100 * measurements.pivot_table("value", keys, columns, aggfunc="std", observed=True)
+    counts = measurements.groupby(keys, observed=True)["seed"].nunique()
     radius = f"{RADII[name][-1]}/255"
     rows: list[dict[str, Any]] = []
     best: list[dict[str, Any]] = []
-    for objective in (name for name in OBJECTIVES if name in table.index):
-        scales = [
-            _row(table, objective, scale, radius) | {"runs": int(counts[objective, scale])}
-            for scale in table.loc[objective].index
-        ]
-        rows += scales
-        # The paper's count first, then accuracy; missing values come last.
-        best.append(
-            max(scales, key=lambda row: np.nan_to_num([row["required"], row["clean"]], nan=-1).tolist())
-        )
+    for objective in OBJECTIVES:
+        if objective not in table.index:
+            continue
+        rows_of_objective = []
+        for scale in table.loc[objective].index:
+            row = _row(table, objective, scale, radius)
+            rows_of_objective.append(row | {"runs": int(counts[objective, scale])})
+        rows += rows_of_objective
+        best.append(max(rows_of_objective, key=_count_and_accuracy))
     return {
         "title": SETS[name],
         "radius": radius,
@@ -93,12 +97,18 @@ def _set_of(name: str, own: pd.DataFrame) -> Context:
         "finding": _finding(SETS[name], best, radius),
         "figures": list(_figures(name, radius, table, spread)),
         # that of softmax, if measured
-        "recipe": str(own.sort_values("sigma", na_position="first")["recipe"].iloc[0]),
+        "recipe": str(measurements.sort_values("sigma", na_position="first")["recipe"].iloc[0]),
     }
 
 
+def _count_and_accuracy(row: Mapping[str, Any]) -> list[float]:
+    """The paper's count first, then accuracy; missing values come last."""
+    numbers: list[float] = np.nan_to_num([row["required"], row["clean"]], nan=-1).tolist()
+    return numbers
+
+
 def _row(table: pd.DataFrame, objective: str, scale: float, radius: str) -> dict[str, Any]:
-    known, attack = dict(table.xs((objective, scale))), attacked(objective)
+    accuracies, attack = dict(table.xs((objective, scale))), attacked(objective)
     columns = {
         "clean": ("clean", METRICS[0], ""),
         "required": (attack, METRICS[1], radius),
@@ -107,99 +117,128 @@ def _row(table: pd.DataFrame, objective: str, scale: float, radius: str) -> dict
         "cross_entropy": ("pgd_ce", METRICS[0], radius),
         "square": ("square", METRICS[0], radius),
     }
-    row = {name: float(known.get(column, math.nan)) for name, column in columns.items()}
-    attacks = [row[name] for name in ("own", "cross_entropy", "square") if not math.isnan(row[name])]
+    row = {name: float(accuracies.get(column, math.nan)) for name, column in columns.items()}
+    under_attack = [row[name] for name in ("own", "cross_entropy", "square") if not math.isnan(row[name])]
+    under_noise = [accuracies.get(("noise", METRICS[0], f"{sigma:g}"), math.nan) for sigma in NOISE]
     return row | {
         "objective": OBJECTIVES[objective].label,
         "scale": float(scale),
-        "noise": [float(known.get(("noise", METRICS[0], f"{sigma:g}"), math.nan)) for sigma in NOISE],
-        "weakest": min(attacks, default=math.nan),
+        "noise": [float(accuracy) for accuracy in under_noise],
+        "weakest": min(under_attack, default=math.nan),
     }
 
 
 def _finding(title: str, best: Sequence[Mapping[str, Any]], radius: str) -> str:
     printed = {OBJECTIVES[name].label: accuracy for name, accuracy in PAPER.items()}
-    required = [row for row in best if not math.isnan(row["required"])]
-    parts = [
-        f"{number(row['required'], 1)} % for {row['objective']}"
-        + (f" at scale {row['scale']:g}" if row["scale"] else "")
-        + (f" (the paper: {printed[row['objective']]} %)" if title == SETS["mnist"] else "")
-        for row in required
-        if row["objective"] in printed
-    ]
-    said = []
+    under_pgd = [row for row in best if not math.isnan(row["required"])]
+    parts = []
+    for row in under_pgd:
+        if row["objective"] in printed:
+            part = f"{number(row['required'], 1)} % for {row['objective']}"
+            if row["scale"]:
+                part += f" at scale {row['scale']:g}"
+            if title == SETS["mnist"]:
+                part += f" (the paper: {printed[row['objective']]} %)"
+            parts.append(part)
+    sentences = []
     if parts:
-        said.append(
+        sentences.append(
             f"On {title}, accuracy under PGD within {radius}, if an attack with a zero gradient counts as "
             f"successful, is {labels.listed(parts)}."
         )
-    searched = [row for row in required if not math.isnan(row["square"])]
-    stronger = [row for row in searched if row["square"] < row["required"] - _HIDDEN]
-    if stronger:
-        lower = ", ".join(f"{row['objective']} {number(row['square'], 1)} %" for row in stronger)
-        count = f"{len(stronger)} of {len(searched)}"
-        said.append(f"The Square attack, which needs no gradient, is stronger for {count}: {lower}.")
-    elif searched:
-        said.append("The Square attack, which needs no gradient, lowers none of them by more than 5 points.")
-    known = [row for row in best if not math.isnan(row["weakest"])]
-    if known:
-        first = max(known, key=lambda row: row["weakest"])
-        left = f"{number(first['weakest'], 1)} %"
-        said.append(f"Under the strongest attack, {first['objective']} is most accurate, {left}.")
-    return " ".join(said)
+    under_square = [row for row in under_pgd if not math.isnan(row["square"])]
+    lower = [row for row in under_square if row["square"] < row["required"] - _HIDDEN]
+    if lower:
+        accuracies = ", ".join(f"{row['objective']} {number(row['square'], 1)} %" for row in lower)
+        sentences.append(
+            f"The Square attack, which needs no gradient, is stronger for {len(lower)} of "
+            f"{len(under_square)}: {accuracies}."
+        )
+    elif under_square:
+        sentences.append(
+            "The Square attack, which needs no gradient, lowers none of them by more than 5 points."
+        )
+    attacked_rows = [row for row in best if not math.isnan(row["weakest"])]
+    if attacked_rows:
+        first = max(attacked_rows, key=lambda row: row["weakest"])
+        accuracy = f"{number(first['weakest'], 1)} %"
+        sentences.append(f"Under the strongest attack, {first['objective']} is most accurate, {accuracy}.")
+    return " ".join(sentences)
 
 
 def _figures(name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame) -> Iterator[Figure]:
-    def measured(objective: str, column: tuple[str, str, str], style: Style) -> list[Line]:
-        if objective not in table.index or column not in table:
-            return []
-        own = table.loc[objective][column].dropna()
-        around = spread.loc[objective].get(column) if objective in spread.index else None
-        return [Line(style, own, around)] if len(own) else []
+    """Accuracies over the scale: by strength of noise and attack, and by objective and attack.
 
-    drawn = {}
-    panels_of_set = [(f"noise of σ = {sigma}", "noise", sigma) for sigma in _NOISE]
-    panels_of_set += [(f"PGD within {size}/255", "pgd", f"{size}/255") for size in reversed(RADII[name])]
-    panels_of_set.append((f"Square attack within {radius}", "square", radius))
-    for title, method, strength in panels_of_set:
-        lines = []
-        for objective, style in OBJECTIVES.items():
-            pgd = (attacked(objective), METRICS[1], strength)
-            column = pgd if method == "pgd" else (method, METRICS[0], strength)
-            dashed = replace(style, label=f"{style.label}, left", dashes=DASHED)
-            lines += measured(objective, ("clean", METRICS[0], ""), style)
-            lines += measured(objective, column, dashed)
-        if any(line.style.dashes for line in lines):
-            drawn[title] = lines
-    if drawn:
+    `table` and `spread` have means and standard deviations over runs, by objective and scale (rows), and
+    method, metric and strength (columns).
+    """
+    by_strength = _lines_by_strength(name, radius, table, spread)
+    if by_strength:
         yield over_scale(
             f"figure-robustness-{name}",
             f"{SETS[name]}: accuracy and robust accuracy",
             "Solid: test accuracy. Dashed: accuracy under noise or attack; of PGD, on the model’s own loss, "
             "an attack with a zero gradient counts as successful. Softmax has no scale.",
-            drawn,
+            by_strength,
             [style for objective, style in OBJECTIVES.items() if objective in table.index],
         )
-    drawn = {
-        model.label: [
-            line
-            for method, metric, style in _ATTACKS
-            for line in measured(objective, (method, metric, "" if method == "clean" else radius), style)
-        ]
-        for objective, model in OBJECTIVES.items()
-        if objective != "softmax"
-    }
-    drawn = {title: lines for title, lines in drawn.items() if lines}
-    if drawn:
+    by_objective: dict[str, list[Line]] = {}
+    for objective, model in OBJECTIVES.items():
+        if objective == "softmax":
+            continue
+        lines = []
+        for method, metric, style in _ATTACKS:
+            column = (method, metric, "" if method == "clean" else radius)
+            lines.append(_line(table, spread, objective, column, style))
+        if any(lines):
+            by_objective[model.label] = [line for line in lines if line]
+    if by_objective:
         yield over_scale(
             f"figure-attacks-{name}",
             f"{SETS[name]}: accuracy under each attack",
             f"Accuracy within {radius} of the images: attacks on the loss that a model "
             "was trained by and on cross-entropy, with and without the requirement that gradients are not "
             "zero, and one without gradients.",
-            drawn,
+            by_objective,
             [style for _, _, style in _ATTACKS],
         )
+
+
+def _lines_by_strength(
+    name: str, radius: str, table: pd.DataFrame, spread: pd.DataFrame
+) -> dict[str, list[Line]]:
+    """Lines of the objectives by title of the panel: one panel for each strength of noise and attack."""
+    panels_of_set = [(f"noise of σ = {sigma}", "noise", sigma) for sigma in _NOISE]
+    panels_of_set += [(f"PGD within {size}/255", "pgd", f"{size}/255") for size in reversed(RADII[name])]
+    panels_of_set.append((f"Square attack within {radius}", "square", radius))
+    lines_by_title = {}
+    for title, method, strength in panels_of_set:
+        lines = []
+        is_measured = False
+        for objective, style in OBJECTIVES.items():
+            column = (method, METRICS[0], strength)
+            if method == "pgd":
+                column = (attacked(objective), METRICS[1], strength)
+            clean = _line(table, spread, objective, ("clean", METRICS[0], ""), style)
+            dashed = replace(style, label=f"{style.label}, left", dashes=DASHED)
+            disturbed = _line(table, spread, objective, column, dashed)
+            lines += [line for line in (clean, disturbed) if line]
+            is_measured = is_measured or disturbed is not None
+        if is_measured:
+            lines_by_title[title] = lines
+    return lines_by_title
+
+
+def _line(
+    table: pd.DataFrame, spread: pd.DataFrame, objective: str, column: tuple[str, str, str], style: Style
+) -> Line | None:
+    """Line of an objective's accuracies over its scales; None if they were not measured."""
+    if objective not in table.index or column not in table:
+        return None
+    means = table.loc[objective][column].dropna()
+    if means.empty:
+        return None
+    return Line(style, means, spread.loc[objective].get(column) if objective in spread.index else None)
 
 
 _RADIUS = f"{RADII['mnist'][-1]}/255"
@@ -214,7 +253,7 @@ _DECADES = (3.0, 7.0)
 """Range of "4 to 6 orders of magnitude" if scales are a decade apart."""
 _COARSE = 2.0
 """Decades between scales above which a range of scales cannot be determined."""
-_LOOKS = {
+_COUNTS = {
     "gradients not zero": (None, METRICS[1]),
     "gradients as they are": (None, METRICS[0]),
     "without gradients": ("square", METRICS[0]),
@@ -227,41 +266,46 @@ def _accuracies(
 ) -> pd.DataFrame:
     """Accuracies on MNIST in per cent: one row per run, one column per scale (0 without a scale)."""
     where = {"objective": objective, "rule": method, "metric": metric, "component": strength}
-    own = evidence.of(EXPERIMENT.name, dataset="mnist", **where)
-    own = own.assign(scale=own["sigma"].astype(float).fillna(0.0))
-    return 100 * own.pivot_table("value", "seed", "scale", observed=True)
+    rows = evidence.of(EXPERIMENT.name, dataset="mnist", **where)
+    rows = rows.assign(scale=rows["sigma"].astype(float).fillna(0.0))
+    return 100 * rows.pivot_table("value", "seed", "scale", observed=True)
 
 
-def _left(evidence: Evidence, objective: str, attack: str) -> pd.DataFrame:
+def _robust_accuracies(evidence: Evidence, objective: str, attack: str) -> pd.DataFrame:
     """Accuracy under attack by one of the counts; under noise without an attack."""
     if not attack:
         return _accuracies(evidence, objective, "noise", strength=_STRENGTH)
-    method, metric = _LOOKS[attack]
+    method, metric = _COUNTS[attack]
     return _accuracies(evidence, objective, method or attacked(objective), metric, _RADIUS)
 
 
 def _answer(evidence: Evidence, trials: Mapping[Convention, Iterable[Effect]]) -> Answer | None:
-    own = evidence.of(EXPERIMENT.name)
-    runs = labels.plural(int(own["seed"][own["dataset"] == "mnist"].nunique()) if len(own) else 0, "run")
-    fidelity = f"{runs} of MNIST; the paper: 3 runs of 100 epochs at fourteen scales"
+    rows = evidence.of(EXPERIMENT.name)
+    run_count = int(rows["seed"][rows["dataset"] == "mnist"].nunique()) if len(rows) else 0
+    fidelity = (
+        f"{labels.plural(run_count, 'run')} of MNIST; the paper: 3 runs of 100 epochs at fourteen scales"
+    )
     return Answer.of(trials, "run", fidelity, "#robustness")
 
 
-def _best(table: pd.DataFrame) -> float:
+def _best_scale(table: pd.DataFrame) -> float:
     """Scale of the largest mean over runs; NaN without any."""
     return float(str(table.mean().idxmax())) if table.size else math.nan
 
 
-def _at_best(table: pd.DataFrame) -> pd.Series:
-    return table[_best(table)] if table.size else pd.Series(dtype=float)
+def _at_best_scale(table: pd.DataFrame) -> pd.Series:
+    return table[_best_scale(table)] if table.size else pd.Series(dtype=float)
 
 
-def _more(
-    measured: pd.DataFrame, other: pd.DataFrame, words: str, needed: float = 0.0, *, tables: int = 1
+def _difference(
+    accuracies: pd.DataFrame, others: pd.DataFrame, words: str, needed: float = 0.0, *, tables: int = 1
 ) -> Effect:
-    """Difference of two accuracies in points, by run, each at its best scale; the best of `tables`."""
-    gap = _at_best(measured) - _at_best(other)
-    choices, against = tables * max(1, measured.shape[1]), max(1, other.shape[1])
+    """Difference of two accuracies in points, by run, each at its best scale.
+
+    `accuracies` are the best of several `tables`.
+    """
+    gap = _at_best_scale(accuracies) - _at_best_scale(others)
+    choices, against = tables * max(1, accuracies.shape[1]), max(1, others.shape[1])
     return Effect(f"{words}, in points", finite(gap), needed, choices=choices, against=against)
 
 
@@ -271,94 +315,111 @@ def _name(objective: str) -> str:
 
 def _gain(
     objectives: Sequence[str],
-    over: Iterable[str],
+    over: Sequence[str],
     needed: float = 0.0,
     *,
     noise: bool = False,
-    attacks: Iterable[str] = _LOOKS,
+    attacks: Iterable[str] = _COUNTS,
 ) -> Rule:
     """Objectives have higher accuracy than others under each attack, and with `noise` also under noise."""
-    others, words = tuple(over), (f"noise of {_STRENGTH}", f"PGD or Square within {_RADIUS}")
+    pairs = [pair for pair in itertools.product(objectives, over) if pair[0] != pair[1]]
 
     def rule(evidence: Evidence) -> Answer | None:
         trials: dict[Convention, list[Effect]] = {}
         for attack in attacks:
-            trials[tuple(filter(None, [attack]))] = [
-                _more(
-                    _left(evidence, one, under),
-                    _left(evidence, other, under),
-                    f"accuracy under {words[bool(under)]}: {_name(one)} less {_name(other)}",
-                    needed,
-                )
-                for under in ([""] if noise else []) + ([attack] if attack else [])
-                for one in objectives
-                for other in others
-                if one != other
-            ]
+            effects = []
+            if noise:
+                effects += [_lead(evidence, *pair, "", needed) for pair in pairs]
+            if attack:
+                effects += [_lead(evidence, *pair, attack, needed) for pair in pairs]
+            trials[(attack,) if attack else ()] = effects
         return _answer(evidence, trials)
 
     return rule
 
 
+def _lead(evidence: Evidence, objective: str, other: str, attack: str, needed: float) -> Effect:
+    """Lead of an objective over another one under attack, or under noise without an attack."""
+    disturbance = f"PGD or Square within {_RADIUS}" if attack else f"noise of {_STRENGTH}"
+    return _difference(
+        _robust_accuracies(evidence, objective, attack),
+        _robust_accuracies(evidence, other, attack),
+        f"accuracy under {disturbance}: {_name(objective)} less {_name(other)}",
+        needed,
+    )
+
+
 def _competitive(evidence: Evidence) -> Answer | None:
     baseline = _accuracies(evidence, "softmax", "clean")
-    tables = {one: _accuracies(evidence, one, "clean") for one in _PROPOSED}
+    tables = {objective: _accuracies(evidence, objective, "clean") for objective in _PROPOSED}
     effects = [
-        _more(table, baseline, f"accuracy: {_name(one)} less {_name('softmax')}", -_SLIGHT)
-        for one, table in tables.items()
+        _difference(table, baseline, f"accuracy: {_name(objective)} less {_name('softmax')}", -_SLIGHT)
+        for objective, table in tables.items()
     ]
-    best = max(tables.values(), key=lambda table: float(_at_best(table).mean()) if table.size else -math.inf)
+
+    def best_accuracy(table: pd.DataFrame) -> float:
+        return float(_at_best_scale(table).mean()) if table.size else -math.inf
+
+    best = max(tables.values(), key=best_accuracy)
     words = f"accuracy: the best of the three less {_name('softmax')}"
-    effects.append(_more(best, baseline, words, tables=len(_PROPOSED)))
+    effects.append(_difference(best, baseline, words, tables=len(_PROPOSED)))
     return _answer(evidence, {(): effects})
 
 
 def _by_attack(evidence: Evidence) -> Answer | None:
     """Attacks on cross-entropy leave a higher accuracy than those on the own loss, at the best scales."""
     trials: dict[Convention, list[Effect]] = {}
-    for attack, (method, metric) in _LOOKS.items():
-        if method is None:
-            trials[attack,] = []
-            for one in _PROPOSED:
-                own = _accuracies(evidence, one, "pgd_own", metric, _RADIUS)
-                other = _accuracies(evidence, one, "pgd_ce", metric, _RADIUS)
-                both = own.size and other.size
-                gap = other[_best(own)] - _at_best(own) if both else pd.Series(dtype=float)
-                words = (
-                    f"{_name(one)}: accuracy under PGD on cross-entropy less that on its own loss, in points"
-                )
-                trials[attack,].append(Effect(words, finite(gap), against=max(1, own.shape[1])))
+    for attack, (method, metric) in _COUNTS.items():
+        if method is not None:  # an attack without gradients has no loss
+            continue
+        effects = []
+        for objective in _PROPOSED:
+            own_loss = _accuracies(evidence, objective, "pgd_own", metric, _RADIUS)
+            cross_entropy = _accuracies(evidence, objective, "pgd_ce", metric, _RADIUS)
+            gap = pd.Series(dtype=float)
+            if own_loss.size and cross_entropy.size:
+                gap = cross_entropy[_best_scale(own_loss)] - _at_best_scale(own_loss)
+            words = (
+                f"{_name(objective)}: accuracy under PGD on cross-entropy less that on its own loss, "
+                "in points"
+            )
+            effects.append(Effect(words, finite(gap), against=max(1, own_loss.shape[1])))
+        trials[attack,] = effects
     return _answer(evidence, trials)
 
 
-def _scales_part(evidence: Evidence) -> Answer | None:
+def _best_scales_differ(evidence: Evidence) -> Answer | None:
     """Marginal SDP: the best scale under attack is above the best scale under noise."""
-    noisy = _left(evidence, "pairwise_marginal", "")
+    under_noise = _robust_accuracies(evidence, "pairwise_marginal", "")
     trials: dict[Convention, list[Effect]] = {}
-    for attack in _LOOKS:
-        left = _left(evidence, "pairwise_marginal", attack)
-        if left.size and noisy.size:
-            apart = np.log10(left.idxmax(axis=1).astype(float) / noisy.idxmax(axis=1).astype(float))
+    for attack in _COUNTS:
+        under_attack = _robust_accuracies(evidence, "pairwise_marginal", attack)
+        if under_attack.size and under_noise.size:
+            best_under_attack = under_attack.idxmax(axis=1).astype(float)
+            decades = np.log10(best_under_attack / under_noise.idxmax(axis=1).astype(float))
             words = "decades from the best scale under noise to that under attack"
-            trials[attack,] = [Effect(words, finite(apart))]
+            trials[attack,] = [Effect(words, finite(decades))]
     return _answer(evidence, trials)
 
 
 def _range(evidence: Evidence) -> Answer | None:
     """Decades of scales that gain over cross-entropy under noise at a small cost in accuracy."""
-    noisy = _at_best(_left(evidence, "softmax", ""))
-    clean = _at_best(_accuracies(evidence, "softmax", "clean"))
+    softmax_under_noise = _at_best_scale(_robust_accuracies(evidence, "softmax", ""))
+    softmax_clean = _at_best_scale(_accuracies(evidence, "softmax", "clean"))
     effects = []
-    for one in _PROPOSED:
-        under, plain = _left(evidence, one, ""), _accuracies(evidence, one, "clean")
-        if not under.size or np.diff(np.log10(under.columns.to_numpy(float))).max(initial=0) > _COARSE:
+    for objective in _PROPOSED:
+        under_noise = _robust_accuracies(evidence, objective, "")
+        clean = _accuracies(evidence, objective, "clean")
+        decades = np.log10(under_noise.columns.to_numpy(float))
+        if not under_noise.size or np.diff(decades).max(initial=0) > _COARSE:
             return None
-        good = under.gt(noisy, axis=0) & plain.gt(clean - _SUBSTANTIAL, axis=0)
-        decades = np.log10(under.columns.to_numpy(float))
-        width = [np.ptp(decades[row]) if row.any() else 0.0 for row in good.to_numpy()]
-        words = f"decades of good scales, {_name(one)}"
-        effects.append(Effect(words, finite(width), _DECADES[0]))
-        effects.append(Effect(words, -finite(width), -_DECADES[1], lambda effect: -effect))
+        gains = under_noise.gt(softmax_under_noise, axis=0)
+        costs_little = clean.gt(softmax_clean - _SUBSTANTIAL, axis=0)
+        is_good = (gains & costs_little).to_numpy()  # runs by scales
+        widths = [np.ptp(decades[scales]) if scales.any() else 0.0 for scales in is_good]
+        words = f"decades of good scales, {_name(objective)}"
+        effects.append(Effect(words, finite(widths), _DECADES[0]))
+        effects.append(Effect(words, -finite(widths), -_DECADES[1], lambda effect: -effect))
     return _answer(evidence, {(): effects})
 
 
@@ -370,9 +431,9 @@ RULES: Mapping[str, Rule] = {
     "robust-noise": _gain(_PROPOSED, ["softmax"], _SUBSTANTIAL, noise=True, attacks=[""]),
     "robust-accuracy": _competitive,
     "robust-baselines": _gain(_PROPOSED, ["softmax", "dirichlet"], noise=True),
-    "robust-most": _gain(_GAUSS, OBJECTIVES),
+    "robust-most": _gain(_GAUSS, list(OBJECTIVES)),
     "robust-dirichlet": _gain(["softmax"], ["dirichlet"], -_SLIGHT),
-    "robust-scales": _scales_part,
+    "robust-scales": _best_scales_differ,
     "robust-attack": _by_attack,
     "robust-improvement": _gain(_PROPOSED, ["softmax"], _SUBSTANTIAL),
 }

@@ -17,16 +17,24 @@ class Rules(Section):
     order = 200
 
     def build(self, results: Results) -> Context | None:
-        found = choices(results)
-        if not found:
+        all_blocks = choices(results)
+        if not all_blocks:
             return None
-        traits, runs = results.traits, dict[str, list[tuple[str, int]]]()
+        traits = results.traits
+        runs: dict[str, list[tuple[str, int]]] = {}
         counts = results.frame.groupby(["rule", "run"], observed=True).size().reset_index(name="count")
         for spec, run, count in counts.sort_values("run", ascending=False).itertuples(index=False):
             runs.setdefault(str(spec), []).append((str(run), int(count)))
         rules = []
-        for spec in traits.in_order(spec for band in bands_of(found) for spec in band.rules):
-            blocks = [(block, nets) for block in found if (nets := _nets(spec, block))]
+        for spec in traits.in_order(spec for band in bands_of(all_blocks) for spec in band.rules):
+            blocks = []
+            settings: list[Context] = []
+            for block in all_blocks:
+                nets = _nets(spec, block)
+                if nets:
+                    blocks.append((block, nets))
+                for net in nets:
+                    settings += net["settings"].values()
             rules.append(
                 {
                     "rule": spec,
@@ -34,9 +42,7 @@ class Rules(Section):
                     "described": facts()["described"].get(spec.partition(":")[0], {}),
                     "kit": facts()["kit"].get(spec),  # None if the conformance kit was not run
                     "blocks": blocks,
-                    "places": [
-                        place for _, nets in blocks for own in nets for place in own["places"].values()
-                    ],
+                    "settings": settings,
                     "runs": runs.get(spec, []),
                 }
             )
@@ -46,31 +52,32 @@ class Rules(Section):
         }
 
     def spread(self, context: Context) -> Iterator[tuple[SitePage, Context]]:
-        for one in context["rules"]:
-            yield one["page"], {**context, "ruled_here": one}
+        for rule_context in context["rules"]:
+            yield rule_context["page"], {**context, "rule_of_page": rule_context}
 
     def navigation(self, context: Context) -> Iterable[tuple[str, str]]:
-        one = context["ruled_here"]
-        return [(f"rule-{slug(one['rule'])}", one["page"].title)]
+        rule_context = context["rule_of_page"]
+        return [(f"rule-{slug(rule_context['rule'])}", rule_context["page"].title)]
 
 
 def _nets(spec: str, block: Block) -> list[Context]:
-    """Cost of a rule on the kinds of nets that it was measured on, and its place at each noise level.
+    """Cost of a rule on the kinds of nets that it was measured on, and its `settings` by noise level.
 
-    A place compares the rule with the best deterministic one.
+    A setting compares the rule with the best deterministic one.
     """
     nets: list[Context] = []
     for band in block.bands:
-        places = {}
+        settings = {}
         for condition in band.conditions:
-            if standing := condition.standing(spec):
+            standing = condition.standing(spec)
+            if standing:
                 best = condition.rankings[-1].deterministic
-                places[condition.sigma] = {
+                settings[condition.sigma] = {
                     "standing": standing,
                     "leader": best.leader if best else "",
                     "leads": best is not None and best.leader == spec,
-                    "level": best is not None and spec in (best.leader, *best.tied),
+                    "tied": best is not None and spec in (best.leader, *best.tied),
                 }
-        if places:
-            nets.append({"band": band, "cost": band.costs.by_rule.get(spec), "places": places})
+        if settings:
+            nets.append({"band": band, "cost": band.costs.by_rule.get(spec), "settings": settings})
     return nets

@@ -33,15 +33,25 @@ class Runtime(Section):
 
 def scan(rows: Sequence[Row]) -> Context | None:
     """Ratios of fully connected nets by inputs and outputs; None without any."""
-    own = [(net, row) for row in rows if isinstance(net := sized(row.architecture), Mlp)]
-    timed = {(net, row.method): row for net, row in own if row.phase == "forward"}
+    timed: dict[Mlp, dict[str, Row]] = {}
+    about = ""
+    for row in rows:
+        net = sized(row.architecture)
+        if isinstance(net, Mlp):
+            about = about or _about(row)
+            if row.phase == "forward":
+                timed.setdefault(net, {})[row.method] = row
     if not timed:
         return None
-    nets = tuple(dict.fromkeys(net for net, _ in timed))
-    methods = tuple(dict.fromkeys(method for _, method in timed if method != REGULAR))
-    known = [tuple(timed.get((net, method)) for method in methods) for net in nets]
-    names = tuple(_METHODS.get(method) or RuleTraits().label(method) for method in methods)
-    return {"about": _about(own[0][1]), "methods": names, "rows": list(zip(nets, known, strict=True))}
+    methods = dict.fromkeys(method for by_method in timed.values() for method in by_method)
+    shown = [method for method in methods if method != REGULAR]
+    names = tuple(_label(method) for method in shown)
+    table = [(net, tuple(by_method.get(method) for method in shown)) for net, by_method in timed.items()]
+    return {"about": about, "methods": names, "rows": table}
+
+
+def _label(method: str) -> str:
+    return _METHODS.get(method) or RuleTraits().label(method)
 
 
 def _about(row: Row) -> str:
@@ -54,15 +64,13 @@ def _about(row: Row) -> str:
 def blocks(rows: Sequence[Row]) -> Iterator[Context]:
     """Methods timed alternately on one net, forward or in a training step, with the paper's ratios."""
     compared = beside_paper(rows, experiment("runtime_cifar10"))
-    for (architecture, phase), own in groupby(compared, lambda pair: (pair[0].architecture, pair[0].phase)):
-        pairs = list(own)
+    for (architecture, phase), group in groupby(compared, lambda pair: (pair[0].architecture, pair[0].phase)):
+        pairs = list(group)
+        first_row, _ = pairs[0]
         yield {
             "title": f"{_title(architecture)}, {_PHASES.get(phase, phase)}",
-            "about": _about(pairs[0][0]),
-            "timings": [
-                (_METHODS.get(row.method) or RuleTraits().label(row.method), row, paper)
-                for row, paper in pairs
-            ],
+            "about": _about(first_row),
+            "timings": [(_label(row.method), row, paper) for row, paper in pairs],
         }
 
 
@@ -70,5 +78,7 @@ def _title(architecture: str) -> str:
     net = sized(architecture)
     if isinstance(net, Mlp):
         return architecture
-    own = f" with {net.width} channels on {net.channels} × {net.size} × {net.size}" if net.width else ""
-    return NetKind(net.kind, 0).label + own
+    label = NetKind(net.kind, 0).label
+    if not net.width:
+        return label
+    return f"{label} with {net.width} channels on {net.channels} × {net.size} × {net.size}"

@@ -61,8 +61,9 @@ _LABELS = {
 def reading_label(score: str, reading: str) -> str:
     """Label of a reading of a score; empty if there is only one."""
     if score in _PAIRWISE:
-        plain = reading.removeprefix(_BORROWED)
-        return reading if plain == reading else f"{plain}, Gaussian scales"
+        if not reading.startswith(_BORROWED):
+            return reading
+        return f"{reading.removeprefix(_BORROWED)}, Gaussian scales"
     return _LABELS.get(score, _LABELS.get(reading, "")).format(reading)
 
 
@@ -79,21 +80,24 @@ def _of_line(frame: pd.DataFrame, line: _Line) -> pd.DataFrame:
     return frame[at_scale & (frame["objective"] == line.objective) & (frame["rule"] == line.score)]
 
 
-def _areas(own: pd.DataFrame, reading: str) -> pd.Series:
-    return own[(own["metric"] == "rcauc") & (own["component"] == reading)].set_index("seed")["value"]
+def _areas(rows: pd.DataFrame, reading: str) -> pd.Series:
+    """RCAUC as a share, by seed."""
+    return rows[(rows["metric"] == "rcauc") & (rows["component"] == reading)].set_index("seed")["value"]
 
 
-def _by_reading(own: pd.DataFrame, score: str) -> list[Context]:
+def _by_reading(rows: pd.DataFrame, score: str) -> list[Context]:
     """Mean area and standard deviation over seeds (NaN for one), in per cent, in the order of `READINGS`."""
-    areas = {reading: 100 * _areas(own, reading) for reading in READINGS[score]}
-    return [
-        {"name": reading_label(score, reading), "mean": float(area.mean()), "sd": float(area.std())}
-        for reading, area in areas.items()
-    ]
+    numbers: list[Context] = []
+    for reading in READINGS[score]:
+        areas = 100 * _areas(rows, reading)
+        name = reading_label(score, reading)
+        numbers.append({"name": name, "mean": float(areas.mean()), "sd": float(areas.std())})
+    return numbers
 
 
-def _accuracy(own: pd.DataFrame) -> float:
-    return 100 * float(own[own["metric"] == "accuracy"]["value"].mean())
+def _accuracy(rows: pd.DataFrame) -> float:
+    """Mean accuracy in per cent."""
+    return 100 * float(rows[rows["metric"] == "accuracy"]["value"].mean())
 
 
 def _by_scale(frame: pd.DataFrame) -> list[Context]:
@@ -101,15 +105,23 @@ def _by_scale(frame: pd.DataFrame) -> list[Context]:
 
     Only seeds with all scales count. Otherwise the seeds of scales would be compared, too.
     """
-    lines = {scale: _MATCHED._replace(scale=scale) for scale in OTHER_SCALES} | {SCALE: _MATCHED}
-    parts = {scale: part for scale in sorted(lines) if len(part := _of_line(frame, lines[scale]))}
-    seeds = set.intersection(*(set(part["seed"]) for part in parts.values())) if len(parts) > 1 else set()
-    rows: list[Context] = []
-    for scale, part in parts.items() if seeds else ():
-        own = part[part["seed"].isin(seeds)]
-        areas = _by_reading(own, "dirichlet")
-        rows.append({"scale": scale, "areas": areas, "accuracy": _accuracy(own), "seeds": len(seeds)})
-    return rows
+    parts: dict[float, pd.DataFrame] = {}
+    for scale in sorted([*OTHER_SCALES, SCALE]):
+        line = _MATCHED if scale == SCALE else _MATCHED._replace(scale=scale)
+        part = _of_line(frame, line)
+        if len(part):
+            parts[scale] = part
+    if len(parts) < 2:
+        return []
+    seeds = set.intersection(*[set(part["seed"]) for part in parts.values()])
+    if not seeds:
+        return []
+    table: list[Context] = []
+    for scale, part in parts.items():
+        rows = part[part["seed"].isin(seeds)]
+        areas = _by_reading(rows, "dirichlet")
+        table.append({"scale": scale, "areas": areas, "accuracy": _accuracy(rows), "seeds": len(seeds)})
+    return table
 
 
 PERFECT = 100 * perfect(0.5).area
@@ -132,52 +144,73 @@ class SelectivePrediction(Study):
     order = 110
     experiments = (EXPERIMENT.name,)
 
-    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context | None:
-        every, own = own, own[own["sigma"].isna()]  # at the scales of the objectives
+    def content(self, measurements: pd.DataFrame, traits: RuleTraits) -> Context | None:
+        at_own_scale = measurements[measurements["sigma"].isna()]
         halves: list[dict[str, Any]] = []
         for title, part, objectives in _HALVES:
-            lines = [_Line(objective, score) for objective in objectives for score in SCORES[objective]]
-            rows = [row for line in lines if (row := _row(_of_line(own, line), line, traits))]
-            best = best_of({str(place): row["areas"] for place, row in enumerate(rows)})
-            rows = [row | {"best": str(place) in best} for place, row in enumerate(rows)]
-            halves += [{"title": title, "part": part, "rows": rows}] if rows else []
+            rows = _rows_of_half(at_own_scale, objectives, traits)
+            if rows:
+                halves.append({"title": title, "part": part, "rows": rows})
         if not halves:
             return None
-        trained = {objective: own[own["objective"] == objective] for objective in SCORES}
         return {
             "halves": halves,
-            "runs": [
-                {
-                    "objective": MODELS[objective][0],
-                    "seeds": int(models["seed"].nunique()),
-                    "accuracy": _accuracy(models),
-                    "recipe": "; ".join(dict.fromkeys(models["recipe"])),
-                }
-                for objective, models in trained.items()
-                if len(models)
-            ],
-            "scales": _by_scale(every),
+            "runs": _runs(at_own_scale),
+            "scales": _by_scale(measurements),
             "finding": _finding([row for half in halves for row in half["rows"]]),
             "figure": _figure({f"{half['part']} {half['title']}".strip(): half["rows"] for half in halves}),
             "perfect": PERFECT,
         }
 
 
-def _row(own: pd.DataFrame, line: _Line, traits: RuleTraits) -> dict[str, Any] | None:
+def _rows_of_half(
+    measurements: pd.DataFrame, objectives: Iterable[str], traits: RuleTraits
+) -> list[dict[str, Any]]:
+    """Rows of a half of the table, with the best areas marked as `best`."""
+    rows = []
+    for objective in objectives:
+        for score in SCORES[objective]:
+            line = _Line(objective, score)
+            row = _row(_of_line(measurements, line), line, traits)
+            if row:
+                rows.append(row)
+    best = best_of({str(index): row["areas"] for index, row in enumerate(rows)})
+    return [row | {"best": str(index) in best} for index, row in enumerate(rows)]
+
+
+def _runs(measurements: pd.DataFrame) -> list[Context]:
+    """Number of seeds, accuracy and recipe of each objective."""
+    runs: list[Context] = []
+    for objective in SCORES:
+        models = measurements[measurements["objective"] == objective]
+        if len(models):
+            model, _ = MODELS[objective]
+            runs.append(
+                {
+                    "objective": model,
+                    "seeds": int(models["seed"].nunique()),
+                    "accuracy": _accuracy(models),
+                    "recipe": "; ".join(dict.fromkeys(models["recipe"])),
+                }
+            )
+    return runs
+
+
+def _row(measurements: pd.DataFrame, line: _Line, traits: RuleTraits) -> dict[str, Any] | None:
     """A model, its propagation rule, and the score that ranks predictions.
 
     `area` is the RCAUC of the first reading, with its values by seed in `areas`, and `others` those of other
     readings. `paper` is what the paper prints, or empty. `risk` is the mean risk by coverage (shares), with
     the deviation over seeds in `spread`.
     """
-    measured = own[own["metric"] == "rcauc"]
-    if measured.empty:
+    areas = measurements[measurements["metric"] == "rcauc"]
+    if areas.empty:
         return None
     printed = experiment("rcauc_mnist").astype(str).set_index(["objective", "score"]).to_dict("index")
     paper = printed.get((line.objective, line.score))
     rule = paper["method"] if paper else _RULES[line.objective]
-    area, *others = _by_reading(own, line.score)
-    risks = own[own["metric"] == "risk"]
+    area, *others = _by_reading(measurements, line.score)
+    risks = measurements[measurements["metric"] == "risk"]
     by_coverage = risks.groupby(by_kind(risks["component"], float))["value"]
     style, (model, dashes) = SCORE_STYLES[line.score], MODELS[line.objective]
     return {
@@ -188,9 +221,9 @@ def _row(own: pd.DataFrame, line: _Line, traits: RuleTraits) -> dict[str, Any] |
         "method": "–" if rule == "none" else traits.label(rule),
         "area": area,
         "others": others,
-        "seeds": int(measured["seed"].nunique()),
+        "seeds": int(areas["seed"].nunique()),
         "paper": f"{paper['value']} ± {paper['sd']}" if paper else "",
-        "areas": _areas(own, READINGS[line.score][0]),
+        "areas": _areas(measurements, READINGS[line.score][0]),
         "risk": by_coverage.mean(),
         "spread": by_coverage.std(),
     }
@@ -207,15 +240,17 @@ def _finding(rows: Sequence[Context]) -> str:
     )
     softmax = SCORE_STYLES["softmax_entropy"].label
     entropy = {row["objective"]: row["area"]["mean"] for row in rows if row["score"] == softmax}
-    pairs = [row for row in rows if row["is_pairwise"] and row["objective"] in entropy]
-    if pairs:
-        below = sum(row["area"]["mean"] < entropy[row["objective"]] for row in pairs)
-        least = [min(area["mean"] for area in (row["area"], *row["others"])) for row in pairs]
-        some = sum(area < entropy[row["objective"]] for area, row in zip(least, pairs, strict=True))
+    pairwise = [row for row in rows if row["is_pairwise"] and row["objective"] in entropy]
+    if pairwise:
+        below = below_in_best_reading = 0
+        for row in pairwise:
+            smallest = min(area["mean"] for area in [row["area"], *row["others"]])
+            below += row["area"]["mean"] < entropy[row["objective"]]
+            below_in_best_reading += smallest < entropy[row["objective"]]
         text += (
-            f" For {below} of {labels.plural(len(pairs), 'pairwise score')}, the area is below that of the "
-            "softmax entropy of the same model. With the most favourable interpretation of each score, "
-            f"this holds for {some}."
+            f" For {below} of {labels.plural(len(pairwise), 'pairwise score')}, the area is below that of "
+            "the softmax entropy of the same model. With the most favourable interpretation of each score, "
+            f"this holds for {below_in_best_reading}."
         )
     if any(row["seeds"] == 1 for row in rows):
         text += " Values without ± are from one seed."
@@ -224,24 +259,28 @@ def _finding(rows: Sequence[Context]) -> str:
 
 @look()
 def _figure(halves: Mapping[str, Sequence[Context]]) -> Figure | None:
-    parts: dict[str, list[Context]] = {}
+    """Risk over coverage, in a panel for each half of the table; `halves` are rows by title."""
+    rows_by_panel: dict[str, list[Context]] = {}
     for title, rows in halves.items():
-        if drawn := [row for row in rows if len(row["risk"])]:
-            parts[title] = sorted(drawn, key=lambda row: row["risk"].mean(), reverse=True)
-    if not parts:
+        with_risks = [row for row in rows if len(row["risk"])]
+        if with_risks:
+            rows_by_panel[title] = sorted(with_risks, key=lambda row: row["risk"].mean(), reverse=True)
+    if not rows_by_panel:
         return None
-    legend = dict.fromkeys(row["style"] for rows in parts.values() for row in rows)
-    drawing, every = panels(list(parts), [*legend, _PERFECT], height=2.1)
+    legend = dict.fromkeys(row["style"] for rows in rows_by_panel.values() for row in rows)
+    drawing, axes_of_panels = panels(list(rows_by_panel), [*legend, _PERFECT], height=2.1)
     ideal = perfect(0.5)
-    for axes, rows in zip(every, parts.values(), strict=True):
+    for axes, rows in zip(axes_of_panels, rows_by_panel.values(), strict=True):
         axes.plot(100 * ideal.coverage, 100 * ideal.risk, **_PERFECT.line | {"linewidth": 2.2})
         for row in rows:
-            style, measured = row["style"], (row["risk"].index, row["risk"], row["spread"])
-            coverage, risk, spread = (100 * np.asarray(x, float) for x in measured)
+            style = row["style"]
+            coverage = 100 * np.asarray(row["risk"].index, float)
+            risk = 100 * np.asarray(row["risk"], float)
+            spread = 100 * np.asarray(row["spread"], float)
             axes.plot(coverage, risk, **style.line | {"markersize": 3}, markevery=0.12)
             if np.isfinite(spread).any():
-                around = risk - spread, risk + spread
-                axes.fill_between(coverage, *around, color=style.colour, alpha=0.22, linewidth=0)
+                low, high = risk - spread, risk + spread
+                axes.fill_between(coverage, low, high, color=style.colour, alpha=0.22, linewidth=0)
         axes.set(xlabel="coverage (%)", ylabel="risk (%)", xlim=(0, 100))
         axes.set_ylim(bottom=0)
     return Figure(
@@ -257,18 +296,19 @@ def _figure(halves: Mapping[str, Sequence[Context]]) -> Figure | None:
 
 
 def _words(line: _Line) -> str:
-    at = f" at σ = {line.scale:g}" if line.scale else ""
-    return f"{SCORE_STYLES[line.score].label} on the {MODELS[line.objective][0]} model{at}"
+    model, _ = MODELS[line.objective]
+    scale = f" at σ = {line.scale:g}" if line.scale else ""
+    return f"{SCORE_STYLES[line.score].label} on the {model} model{scale}"
 
 
 def _readings(lines: Iterable[_Line]) -> Iterator[Mapping[str, str]]:
     """All combinations of readings of some scores; the scores of pairs share their reading."""
     scores = list(dict.fromkeys(line.score for line in lines))
-    for chosen in itertools.product(*(READINGS[score] for score in scores)):
-        reading = dict(zip(scores, chosen, strict=True))
-        pairs = {each.removeprefix(_BORROWED) for score, each in reading.items() if score in _PAIRWISE}
-        if len(pairs) < len(_PAIRWISE):
-            yield reading
+    for combination in itertools.product(*(READINGS[score] for score in scores)):
+        reading_of = dict(zip(scores, combination, strict=True))
+        pairwise = [reading_of[score].removeprefix(_BORROWED) for score in scores if score in _PAIRWISE]
+        if len(set(pairwise)) <= 1:
+            yield reading_of
 
 
 def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
@@ -281,15 +321,16 @@ def _smaller(*pairs: tuple[_Line, _Line]) -> Rule:
         if frame.empty:
             return None
         effects: dict[Convention, list[Effect]] = {}
-        for reading in _readings(line for pair in pairs for line in pair):
+        for reading_of in _readings(itertools.chain.from_iterable(pairs)):
             convention = tuple(
-                f"{SCORE_STYLES[score].label} {each}" for score, each in reading.items() if each
+                f"{SCORE_STYLES[score].label} {reading}" for score, reading in reading_of.items() if reading
             )
             effects[convention] = []
             for better, worse in pairs:
-                high, low = (_areas(_of_line(frame, line), reading[line.score]) for line in (worse, better))
+                smaller = _areas(_of_line(frame, better), reading_of[better.score])
+                larger = _areas(_of_line(frame, worse), reading_of[worse.score])
                 words = f"RCAUC of {_words(worse)} less that of {_words(better)}, in points"
-                effects[convention].append(Effect(words, finite(100 * (high - low))))
+                effects[convention].append(Effect(words, finite(100 * (larger - smaller))))
         seeds = labels.plural(int(frame["seed"].nunique()), "seed")
         fidelity = f"{seeds}, fewer images and epochs than the paper’s 10 runs"
         return Answer.of(effects, "seed", fidelity, "#selective")
@@ -312,11 +353,11 @@ _CAUCHY_PAIRS = _Line("pairwise_cauchy", "pairwise_cauchy")
 RULES: Mapping[str, Rule] = {
     "selective-training": _smaller((_PAIRS, _GAUSS), (_CAUCHY_PAIRS, _CAUCHY), (_MATCHED, _UNSUITED)),
     "selective-cauchy": _smaller(
-        *((_CAUCHY, other) for other in (_SOFTMAX, _CERTIFICATES, _UNSUITED, _GAUSS))
+        (_CAUCHY, _SOFTMAX), (_CAUCHY, _CERTIFICATES), (_CAUCHY, _UNSUITED), (_CAUCHY, _GAUSS)
     ),
     "selective-certificates": _smaller((_SOFTMAX, _CERTIFICATES)),
     "selective-dirichlet": _smaller((_SOFTMAX, _UNSUITED)),
     "selective-pairwise": _smaller((_MATCHED_GAUSS, _MATCHED), (_MATCHED_CAUCHY, _MATCHED)),
-    "selective-best": _smaller(*((_BEST, other) for other in (_PAIRS, _MATCHED_GAUSS, _MATCHED, _CAUCHY))),
-    "selective-scale": _smaller(*((_MATCHED, _MATCHED._replace(scale=scale)) for scale in OTHER_SCALES)),
+    "selective-best": _smaller((_BEST, _PAIRS), (_BEST, _MATCHED_GAUSS), (_BEST, _MATCHED), (_BEST, _CAUCHY)),
+    "selective-scale": _smaller(*[(_MATCHED, _MATCHED._replace(scale=scale)) for scale in OTHER_SCALES]),
 }

@@ -13,14 +13,14 @@ from ....bench.metrics.total_variation import HeadlineTotalVariation
 from ....bench.nets.architectures import Architecture
 from ....bench.nets.recipes import recipe_for
 from ....bench.noise import GAUSSIAN
-from ...numbers import Group, Number, Page, slug
+from ...numbers import Number, NumberGroup, Page, slug
 from ...paper import printed
 from ...results import POOR_ACCURACY, Results
 from ...section import Context, Section
 from ...site import MEASURED
 from ...statistics.ranking import labels_of
 from ...style.names import NetKind
-from ...tables.frame import by_kind, places
+from ...tables.frame import by_kind, positions_by
 
 DVIA = {
     "dvia": "as published",
@@ -30,7 +30,7 @@ RULES = ("sdp", *DVIA, "moment_matching", "monte_carlo:samples=100")
 AGREEMENT = ("sdp", "marginal_sdp")
 
 
-class WhatIsOpen(Section):
+class Sensitivity(Section):
     name = "sensitivity"
     title = "Sensitivity"
     page = MEASURED
@@ -39,16 +39,16 @@ class WhatIsOpen(Section):
     experiments = (SENSITIVITY.name, OTHER_WASSERSTEIN.name)
 
     def build(self, results: Results) -> Context | None:
-        shown = sensitivity(results.frame)
-        return {"sensitivity": shown, "poor": POOR_ACCURACY} if shown else None
+        context = sensitivity(results.frame)
+        return {"sensitivity": context, "poor": POOR_ACCURACY} if context else None
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:
-        shown = context["sensitivity"]
-        title = f"Sensitivity to open choices, {shown['layers']}"
+        metrics, recipes = context["sensitivity"]["metrics"], context["sensitivity"]["recipes"]
+        title = f"Sensitivity to open choices, {context['sensitivity']['layers']}"
         page = Page("sensitivity.html", title, SENSITIVITY.name, self.name)
-        for kind, variants in (("cells", shown["metrics"]), ("recipe", shown["recipes"])):
+        for kind, variants in (("cells", metrics), ("recipe", recipes)):
             for variant in variants:
-                group = Group(page, slug(kind, variant["name"]), variant["name"], variant["metric"])
+                group = NumberGroup(page, slug(kind, variant["name"]), variant["name"], variant["metric"])
                 for (sigma, rule), value in variant["means"].items():
                     anchor = slug(group.anchor, f"{sigma:g}", rule)
                     title = f"{results.traits.label(rule)}, σ = {sigma:g}"
@@ -58,79 +58,110 @@ class WhatIsOpen(Section):
 def sensitivity(frame: pd.DataFrame) -> Context | None:
     """Variants of the sensitivity experiment on the least deep nets; None if it was not run.
 
-    `metrics` are kinds of TV with the default recipe, and `recipes` have the headline TV.
+    `metrics` are kinds of TV with the default recipe, and `recipes` have the headline TV. Either is a list of
+    mappings with the mean 1 - TV by (sigma, rule) in `means`; see :func:`_variant`.
     """
-    own = frame[(frame["experiment"] == SENSITIVITY.name) & (frame["noise"] == GAUSSIAN.family)]
-    if own.empty:
+    rows = frame[(frame["experiment"] == SENSITIVITY.name) & (frame["noise"] == GAUSSIAN.family)]
+    if rows.empty:
         return None
-    own = own[(own["activation"] == own["activation"].iloc[0]) & (own["depth"] == own["depth"].min())]
-    first = own.iloc[0]
-    activation, depth = str(first["activation"]), int(first["depth"])
-    listed = [recipe.label for recipe in SENSITIVITY.recipes]
-    names = sorted(own["recipe"].unique(), key=lambda name: (*listed, name).index(name))
-    chosen = recipe_for(Architecture(depth, activation)).label
-    base = chosen if chosen in names else names[0]
-    tv = own[by_kind(own["metric"], lambda name: bool(recorded_metric(name).convention))]
-    by_spec = dict(list(tv[tv["recipe"] == base].groupby("metric_spec", sort=False, observed=True)))
-    metrics = [_variant(recorded_metric(str(spec)).variant, part) for spec, part in by_spec.items()]
-    metrics.sort(key=lambda variant: variant["name"])
-    in_headline = tv[tv["metric_spec"] == _headline(list(map(str, by_spec)))]
-    chosen_parts = ((name, in_headline[in_headline["recipe"] == name]) for name in names)
-    recipes = [_variant(name, part, own[own["recipe"] == name]) for name, part in chosen_parts if len(part)]
-    sigmas = sorted(own["sigma"].unique())
-    kinds = (("kinds of TV, bins and cells", metrics), ("recipes", recipes))
+    rows = rows[(rows["activation"] == rows["activation"].iloc[0]) & (rows["depth"] == rows["depth"].min())]
+    activation, depth = str(rows["activation"].iloc[0]), int(rows["depth"].iloc[0])
+    metrics, recipes = _variants(rows, default_recipe=recipe_for(Architecture(depth, activation)).label)
+    sigmas = sorted(rows["sigma"].unique())
+    choices = []
+    for title, variants in (("partition", metrics), ("training recipe", recipes)):
+        if len(variants) > 1:
+            choices.append(
+                {
+                    "choice": title,
+                    "count": len(variants),
+                    "ahead": [_share_above_dvia(variants, "dvia", sigma) or "–" for sigma in sigmas],
+                    "extremes": _extremes(variants, sigmas[-1]) or "–",
+                }
+            )
+    sentences: list[str] = []
+    for title, variants in (("kinds of TV, bins and cells", metrics), ("recipes", recipes)):
+        if len(variants) > 1:
+            sentences += _sentences(title, variants, sigmas)
     return {
         "sigmas": sigmas,
-        "rules": [rule for rule in RULES if rule in set(own["rule"])],
+        "rules": [rule for rule in RULES if rule in set(rows["rule"])],
         "layers": NetKind(activation, depth).label,
         "metrics": metrics,
         "recipes": recipes,
-        "choices": [
-            {
-                "choice": title,
-                "count": len(some),
-                "ahead": [_ahead(some, "dvia", sigma) or "–" for sigma in sigmas],
-                "extremes": _extremes(some, sigmas[-1]) or "–",
-            }
-            for title, some in (("partition", metrics), ("training recipe", recipes))
-            if len(some) > 1
-        ],
-        "sentences": [said for title, some in kinds if len(some) > 1 for said in _said(title, some, sigmas)],
+        "choices": choices,
+        "sentences": sentences,
     }
 
 
-def _said(title: str, variants: Sequence[Context], sigmas: Sequence[float]) -> Iterator[str]:
+def _variants(rows: pd.DataFrame, default_recipe: str) -> tuple[list[Context], list[Context]]:
+    """Variants by kind of TV, with the default recipe, and by recipe, with the headline TV."""
+    order = [recipe.label for recipe in SENSITIVITY.recipes]
+    names = sorted(rows["recipe"].unique(), key=lambda name: (*order, name).index(name))
+    if default_recipe not in names:
+        default_recipe = names[0]
+    is_tv = by_kind(rows["metric"], lambda name: bool(recorded_metric(name).convention))
+    tv = rows[is_tv]
+    metrics, specs = [], []
+    default_rows = tv[tv["recipe"] == default_recipe]
+    for spec, part in default_rows.groupby("metric_spec", sort=False, observed=True):
+        specs.append(str(spec))
+        metrics.append(_variant(recorded_metric(str(spec)).variant, part))
+    metrics.sort(key=lambda variant: variant["name"])
+    headline_tv = tv[tv["metric_spec"] == _headline(specs)]
+    recipes = []
+    for name in names:
+        part = headline_tv[headline_tv["recipe"] == name]
+        if len(part):
+            recipes.append(_variant(name, part, rows[rows["recipe"] == name]))
+    return metrics, recipes
+
+
+def _sentences(title: str, variants: Sequence[Context], sigmas: Sequence[float]) -> Iterator[str]:
     """Sentences on the order of SDP and DVIA over variants, and on the range of SDP."""
     for dvia, version in DVIA.items():
-        counts = {sigma: count for sigma in sigmas if (count := _ahead(variants, dvia, sigma))}
-        if counts:
-            parts = ", ".join(f"{count} at σ\u00a0=\u00a0{sigma:g}" for sigma, count in counts.items())
-            yield f"With {len(variants)} {title}, 1 − TV of SDP is above that of DVIA {version} in {parts}."
+        shares = {sigma: _share_above_dvia(variants, dvia, sigma) for sigma in sigmas}
+        parts = [f"{share} at σ\u00a0=\u00a0{sigma:g}" for sigma, share in shares.items() if share]
+        if parts:
+            yield (
+                f"With {len(variants)} {title}, 1 − TV of SDP is above that of DVIA {version} in "
+                f"{', '.join(parts)}."
+            )
     if text := _extremes(variants, sigmas[-1]):
         yield f"1 − TV of SDP at σ\u00a0=\u00a0{sigmas[-1]:g} ranges from {text}."
 
 
-def _ahead(variants: Sequence[Context], dvia: str, sigma: float) -> str:
+def _share_above_dvia(variants: Sequence[Context], dvia: str, sigma: float) -> str:
     """Count the variants in which 1 - TV of SDP is above that of DVIA: ``5 of 9``; empty if not measured."""
-    own = [one["means"] for one in variants if {(sigma, "sdp"), (sigma, dvia)} <= one["means"].keys()]
-    return f"{sum(means[sigma, 'sdp'] > means[sigma, dvia] for means in own)} of {len(own)}" if own else ""
+    above = measured = 0
+    for variant in variants:
+        means = variant["means"]
+        if (sigma, "sdp") in means and (sigma, dvia) in means:
+            measured += 1
+            above += means[sigma, "sdp"] > means[sigma, dvia]
+    return f"{above} of {measured}" if measured else ""
 
 
 def _extremes(variants: Sequence[Context], sigma: float) -> str:
     """Smallest and largest 1 - TV of SDP with their variants; empty if not measured."""
-    known = [(own["means"][sigma, "sdp"], own["name"]) for own in variants if (sigma, "sdp") in own["means"]]
-    if not known:
+    masses = [
+        (variant["means"][sigma, "sdp"], variant["name"])
+        for variant in variants
+        if (sigma, "sdp") in variant["means"]
+    ]
+    if not masses:
         return ""
-    (low, lowest), (high, highest) = min(known), max(known)
+    low, lowest = min(masses)
+    high, highest = max(masses)
     return f"{low:.3f} ({lowest}) to {high:.3f} ({highest})"
 
 
 def _headline(specs: list[str]) -> str:
     """The headline metric among specs: that whose cells the experiment does not vary."""
-    fixed = tuple(f"{text}," for text in SENSITIVITY.metrics if text.startswith("tv_headline:"))
+    varied = tuple(f"{spec}," for spec in SENSITIVITY.metrics if spec.startswith("tv_headline:"))
     headlines = [spec for spec in specs if isinstance(recorded_metric(spec), HeadlineTotalVariation)]
-    plain = [spec for spec in headlines if not spec.startswith(fixed)]
-    return (plain or headlines or [""])[0]
+    default_headlines = [spec for spec in headlines if not spec.startswith(varied)]
+    return next(iter(default_headlines or headlines), "")
 
 
 def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -> Context:
@@ -140,10 +171,10 @@ def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -
     mean square of log(here / paper) over the columns of SDP and marginal SDP in the paper's Table 28.
     """
     means, rows = {}, {}
-    measured, labels = part["value"].to_numpy(), part.index.to_numpy()
-    for (sigma, rule), own in places(part, ("sigma", "rule")):
-        means[sigma, rule] = float(1 - measured[own].mean())
-        rows[sigma, rule] = labels_of(labels[own])
+    values, labels = part["value"].to_numpy(), part.index.to_numpy()
+    for (sigma, rule), positions in positions_by(part, ("sigma", "rule")):
+        means[sigma, rule] = float(1 - values[positions].mean())
+        rows[sigma, rule] = labels_of(labels[positions])
     return {
         "name": name,
         "nets": part["net"].nunique(),
@@ -159,9 +190,9 @@ def _variant(name: str, part: pd.DataFrame, whole: pd.DataFrame | None = None) -
 def _agreement(whole: pd.DataFrame) -> float:
     ratios = whole[(whole["metric"] == "std_ratio") & whole["rule"].isin(AGREEMENT)]
     cells = ratios.groupby(["activation", "depth", "sigma", "rule", "component"], observed=True)
-    gaps = []
-    for cell, ours in cells["value"].mean().items():
-        theirs = printed("std_ratio", *cell)  # type: ignore[misc]
-        if theirs and ours > 0:
-            gaps.append(math.log(ours / theirs.mean) ** 2)
-    return math.sqrt(sum(gaps) / len(gaps)) if gaps else math.nan
+    squares = []
+    for cell, mean in cells["value"].mean().items():
+        paper = printed("std_ratio", *cell)  # type: ignore[misc]
+        if paper and mean > 0:
+            squares.append(math.log(mean / paper.mean) ** 2)
+    return math.sqrt(sum(squares) / len(squares)) if squares else math.nan

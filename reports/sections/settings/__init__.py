@@ -8,7 +8,7 @@ from ...site import MEASURED
 from ...writing import recorded
 
 
-class Settings(Section):
+class RunSettings(Section):
     name = "settings"
     title = "Settings"
     page = MEASURED

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from sdp_ref.rules import parse_parameters
 
@@ -14,7 +15,10 @@ from ...section import Context, Section
 from ...site import CHARTS
 from ...style.figure import Figure, log_scale, look, panels
 from ...style.theme import LIGHT, ORDERED, Style, shade
-from ...tables.tables import Cell, Row, Table
+from ...tables.tables import Cell, Table, TableRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LEAST = 3
 """Smallest number of values in a line."""
@@ -22,11 +26,11 @@ MOST = 6
 """Largest number of kinds of nets shown for a sweep."""
 
 
-class Swept(NamedTuple):
+class Parameter(NamedTuple):
     """A parameter of a rule that varies; `fixed` are the other parameters as written in the spec."""
 
     rule: str
-    parameter: str
+    name: str
     fixed: tuple[str, ...]
 
 
@@ -35,83 +39,106 @@ class Curves(NamedTuple):
 
     table: Table
     values: list[float]
-    lines: list[tuple[Row, dict[float, Cell]]]
+    lines: list[tuple[TableRow, dict[float, Cell]]]
 
 
-def sweeps(tables: Iterable[Table]) -> dict[tuple[Swept, str, str], list[Curves]]:
+def sweeps(tables: Iterable[Table]) -> dict[tuple[Parameter, str, str], list[Curves]]:
     """Sweeps by parameter, experiment and its first metric without components.
 
     If several parameters of a rule vary, there is one sweep for each of them and each combination of the
     others with at least `LEAST` values.
     """
-    kinds: dict[tuple[object, ...], Table] = {}
+    first_tables: dict[tuple[object, ...], Table] = {}
     for table in tables:
         if not table.has_components:
             nets = (table.experiment, table.network, table.activation, table.depth, table.recipe, table.noise)
-            kinds.setdefault(nets, table)
-    found: dict[tuple[Swept, str, str], list[Curves]] = {}
-    for table in sorted(kinds.values(), key=lambda table: table.metric.rank):
-        for swept, rules in swept_in(table.rules).items():
-            places = {value: table.rules.index(rule) for value, rule in rules.items()}
-            lines = []
-            for row in table.rows:
-                own = {value: cell for value, place in places.items() if (cell := row.cells[place])}
-                if sum(math.isfinite(cell.mean) for cell in own.values()) >= LEAST:
-                    lines.append((row, own))
-            if lines:
-                values = sorted({value for _, own in lines for value in own})
-                key = (swept, table.experiment, table.metric.name)
-                found.setdefault(key, []).append(Curves(table, values, lines))
-    return found
+            first_tables.setdefault(nets, table)
+    curves_by_sweep: dict[tuple[Parameter, str, str], list[Curves]] = {}
+    for table in sorted(first_tables.values(), key=lambda table: table.metric.rank):
+        for parameter, rule_of_value in varied_parameters(table.rules).items():
+            curves = _curves(table, rule_of_value)
+            if curves.lines:
+                key = (parameter, table.experiment, table.metric.name)
+                curves_by_sweep.setdefault(key, []).append(curves)
+    return curves_by_sweep
 
 
-def swept_in(rules: Sequence[str]) -> dict[Swept, dict[float, str]]:
-    found: dict[Swept, dict[float, str]] = {}
-    for rule in rules:
-        name, _, text = rule.partition(":")
+def _curves(table: Table, rule_of_value: Mapping[float, str]) -> Curves:
+    columns = {value: table.rules.index(rule) for value, rule in rule_of_value.items()}
+    lines = []
+    values: set[float] = set()
+    for row in table.rows:
+        cells = {value: row.cells[column] for value, column in columns.items()}
+        measured = {value: cell for value, cell in cells.items() if cell}
+        if sum(math.isfinite(cell.mean) for cell in measured.values()) >= LEAST:
+            lines.append((row, measured))
+            values.update(measured)
+    return Curves(table, sorted(values), lines)
+
+
+def varied_parameters(rules: Sequence[str]) -> dict[Parameter, dict[float, str]]:
+    """Return the specs of rules by parameter and its value, for parameters with at least `LEAST` values."""
+    specs: dict[Parameter, dict[float, str]] = {}
+    for spec in rules:
+        rule, _, text = spec.partition(":")
         try:
-            parameters = parse_parameters(name, text) if text else {}
+            parameters = parse_parameters(rule, text) if text else {}
         except ValueError:  # a user's rule whose name has a colon and no parameters
             continue
-        for parameter, value in parameters.items():
+        for name, value in parameters.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-                fixed = tuple(f"{key}={other}" for key, other in parameters.items() if key != parameter)
-                found.setdefault(Swept(name, parameter, fixed), {})[float(value)] = rule
-    return {swept: dict(sorted(own.items())) for swept, own in found.items() if len(own) >= LEAST}
+                fixed = tuple(f"{other}={parameters[other]}" for other in parameters if other != name)
+                specs.setdefault(Parameter(rule, name, fixed), {})[float(value)] = spec
+    return {
+        parameter: dict(sorted(specs_by_value.items()))
+        for parameter, specs_by_value in specs.items()
+        if len(specs_by_value) >= LEAST
+    }
 
 
 @look()
-def figure(swept: Swept, kinds: Sequence[Curves]) -> Figure:
-    first, shown = kinds[0].table, kinds[:MOST]
-    sigmas = sorted({row.sigma for curves in shown for row, _ in curves.lines})
-    styled = {
-        sigma: Style(f"{first.scale} = {sigma:g}", shade(ORDERED[k % 8], LIGHT), "osD^vPXh"[k % 8])
-        for k, sigma in enumerate(sigmas)
-    }
-    drawing, every = panels([curves.table.nets_label for curves in shown], styled.values())
-    for axes, (table, values, lines) in zip(every, shown, strict=True):
-        for row, cells in lines:
-            means = {value: cell.mean for value, cell in cells.items() if math.isfinite(cell.mean)}
-            axes.plot(*zip(*means.items(), strict=True), **styled[row.sigma].line)
-        if _is_wide(values):
-            axes.set_xscale("log")
-        if table.metric.complement:
-            axes.set_ylim(0, 1.02)
-        elif _is_wide([cell.mean for _, cells in lines for cell in cells.values()]):
-            log_scale(axes.yaxis)
-        axes.set_xticks(values, [f"{value:g}" for value in values])
-        axes.set_xticks([], minor=True)
-        axes.set(xlabel=swept.parameter, ylabel=table.metric.label)
-    hidden = len(kinds) - len(shown)
-    rest = f" The other {hidden} kinds of nets are in the tables." if hidden else ""
+def figure(parameter: Parameter, curves_of_nets: Sequence[Curves]) -> Figure:
+    """A panel for each of the first `MOST` kinds of nets, with a line for each noise level."""
+    first, shown = curves_of_nets[0].table, curves_of_nets[:MOST]
+    styles = _styles_of_levels(shown, first.scale)
+    drawing, axes_of_panels = panels([curves.table.nets_label for curves in shown], styles.values())
+    for axes, curves in zip(axes_of_panels, shown, strict=True):
+        _draw(axes, curves, styles)
+        axes.set(xlabel=parameter.name, ylabel=curves.table.metric.label)
+    hidden = len(curves_of_nets) - len(shown)
+    remainder = f" The other {hidden} kinds of nets are in the tables." if hidden else ""
     better = {"higher": ", higher is better", "lower": ", lower is better"}.get(first.metric.better, "")
-    fixed = f" ({', '.join(swept.fixed)})" if swept.fixed else ""
+    fixed = f" ({', '.join(parameter.fixed)})" if parameter.fixed else ""
     return Figure(
-        slug("sweep", swept.rule, swept.parameter, *swept.fixed, first.experiment, first.metric.name),
-        f"{first.metric.title}, {swept.rule} over {swept.parameter}{fixed}",
-        f"Mean over nets and inputs ({first.experiment}{better}) by noise level.{rest}",
+        slug("sweep", parameter.rule, parameter.name, *parameter.fixed, first.experiment, first.metric.name),
+        f"{first.metric.title}, {parameter.rule} over {parameter.name}{fixed}",
+        f"Mean over nets and inputs ({first.experiment}{better}) by noise level.{remainder}",
         drawing,
     )
+
+
+def _styles_of_levels(curves_of_nets: Sequence[Curves], scale: str) -> dict[float, Style]:
+    sigmas = {row.sigma for curves in curves_of_nets for row, _ in curves.lines}
+    colours, markers = itertools.cycle(ORDERED[:8]), itertools.cycle("osD^vPXh")
+    return {
+        sigma: Style(f"{scale} = {sigma:g}", shade(next(colours), LIGHT), next(markers))
+        for sigma in sorted(sigmas)
+    }
+
+
+def _draw(axes: Axes, curves: Curves, styles: Mapping[float, Style]) -> None:
+    table, values, lines = curves
+    for row, cells in lines:
+        known = {value: cell.mean for value, cell in cells.items() if math.isfinite(cell.mean)}
+        axes.plot(list(known), list(known.values()), **styles[row.sigma].line)
+    if _is_wide(values):
+        axes.set_xscale("log")
+    if table.metric.complement:
+        axes.set_ylim(0, 1.02)
+    elif _is_wide([cell.mean for _, cells in lines for cell in cells.values()]):
+        log_scale(axes.yaxis)
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.set_xticks([], minor=True)
 
 
 def _is_wide(values: Iterable[float]) -> bool:
@@ -127,8 +154,7 @@ class Sweeps(Section):
     order = 35
 
     def build(self, results: Results) -> Context | None:
-        found = sweeps(results.tables)
-        drawn = [
-            (swept.parameter, kinds[:MOST], figure(swept, kinds)) for (swept, *_), kinds in found.items()
-        ]
+        drawn = []
+        for (parameter, _, _), curves_of_nets in sweeps(results.tables).items():
+            drawn.append((parameter.name, curves_of_nets[:MOST], figure(parameter, curves_of_nets)))
         return {"sweeps": drawn} if drawn else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from ....bench.experiments import experiments
-from ...numbers import Group, Number, Page, slug
+from ...numbers import Number, NumberGroup, Page, slug
 from ...results import Results
 from ...section import Context, Section
 from ...site import SitePage, suite
@@ -33,15 +34,15 @@ class Tables(Section):
             if sum(len(row.cells) for table in tables for row in table.rows) <= MOST_CELLS:
                 yield suite(experiment["name"], title), {"experiments": [experiment]}
                 continue
-            for number, kind in enumerate(kinds):
+            for index, kind in enumerate(kinds):
                 # the first page is the target of links to the whole experiment
-                anchor = f"{kind['anchor']}-tables" if number else experiment["anchor"]
-                own = {"anchor": anchor, "title": f"{title}: {kind['network']}", "kinds": [kind]}
-                part = {**experiment, **own}
-                yield suite(slug(kind["anchor"]), part["title"]), {"experiments": [part]}
+                anchor = experiment["anchor"] if index == 0 else f"{kind['anchor']}-tables"
+                title_of_kind = f"{title}: {kind['network']}"
+                part = {**experiment, "anchor": anchor, "title": title_of_kind, "kinds": [kind]}
+                yield suite(slug(kind["anchor"]), title_of_kind), {"experiments": [part]}
 
     def navigation(self, context: Context) -> list[tuple[str, str]]:
-        return [(one["anchor"], one["title"]) for one in context["experiments"]]
+        return [(experiment["anchor"], experiment["title"]) for experiment in context["experiments"]]
 
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:  # noqa: ARG002
         for table in results.tables:
@@ -52,7 +53,7 @@ class Tables(Section):
                 section=table.experiment,
             )
             anchor = slug(table.metric.name, table.under, table.variant, table.recipe)
-            group = Group(page, anchor, table.title, table.metric)
+            group = NumberGroup(page, anchor, table.title, table.metric)
             for row in table.rows:
                 for cell in filter(None, row.cells):
                     title = f"{results.traits.label(cell.rule)}, {table.scale} = {row.sigma:g}"
@@ -63,21 +64,21 @@ class Tables(Section):
 
 
 def _experiments(tables: Sequence[Table], traits: RuleTraits) -> list[Context]:
-    made: list[Context] = []
-    for name, own in by_experiment(tables).items():
+    contexts: list[Context] = []
+    for name, tables_of_experiment in by_experiment(tables).items():
         kinds: dict[tuple[str, int, str], list[Table]] = {}
-        for table in own:
+        for table in tables_of_experiment:
             kinds.setdefault((table.activation, table.depth, table.network), []).append(table)
-        made.append(
+        contexts.append(
             {
                 "name": name,
                 "anchor": name,
                 "title": suite_title(name),
                 "about": experiments()[name].about if name in experiments() else "",
-                "kinds": [_kind(of_kind, traits) for of_kind in kinds.values()],
+                "kinds": [_kind(tables_of_kind, traits) for tables_of_kind in kinds.values()],
             }
         )
-    return made
+    return contexts
 
 
 def _kind(tables: Sequence[Table], traits: RuleTraits) -> Context:
@@ -93,15 +94,24 @@ def _kind(tables: Sequence[Table], traits: RuleTraits) -> Context:
 
 
 def _indefinite(table: Table, traits: RuleTraits) -> Iterable[str]:
-    for rule in table.rules:
-        cells = [(row.sigma, cell) for row in table.rows for cell in row.cells if cell and cell.rule == rule]
-        negative = [(sigma, cell) for sigma, cell in cells if cell.negative]
-        if negative:
-            count = sum(cell.negative for _, cell in negative)
-            total = sum(cell.count for _, cell in cells)
-            lowest = min(cell.lowest for _, cell in negative)
-            sigmas = ", ".join(f"{sigma:g}" for sigma, _ in negative)
-            where = ", ".join(filter(None, (table.recipe, table.under, f"{table.scale} = {sigmas}")))
+    """Yield sentences on rules with covariances that have negative eigenvalues."""
+    for column, rule in enumerate(table.rules):
+        total = count = 0
+        lowest = math.inf
+        sigmas = []
+        for row in table.rows:
+            cell = row.cells[column]
+            if cell is None:
+                continue
+            total += cell.count
+            if cell.negative:
+                count += cell.negative
+                lowest = min(lowest, cell.lowest)
+                sigmas.append(f"{row.sigma:g}")
+        if sigmas:
+            where = ", ".join(
+                filter(None, (table.recipe, table.under, f"{table.scale} = {', '.join(sigmas)}"))
+            )
             yield (
                 f"{traits.label(rule)} gave an indefinite covariance in {count} of {total} predictions "
                 f"({where}; smallest eigenvalue {labels.number(lowest)} of the largest). It is clipped "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -20,49 +20,58 @@ class TwoMoons(Study):
     order = 116
     experiments = (EXPERIMENT.name,)
 
-    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context:  # noqa: ARG002
+    def content(self, measurements: pd.DataFrame, traits: RuleTraits) -> Context:  # noqa: ARG002
         """Return the template's variables.
 
         Rows have the label of a recipe, and the mean, smallest and largest value over seeds of each metric.
         """
-        own = of_one_design(own)
+        measurements = of_one_design(measurements)
         rows = []
-        above: dict[bool, list[str]] = {True: [], False: []}
+        # Recipes whose nets are more uncertain at a far point more often than not, with every seed.
+        with_propagation: list[str] = []
+        without_propagation: list[str] = []
         for name, recipe in RECIPES.items():
-            part = own[own["objective"] == name]
-            if len(part):
-                values = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
-                rows.append((recipe.label, [tuple(v.agg(["mean", "min", "max"])) for v in values]))
-                if values[0].min() > 0.5:
-                    above[recipe.propagated].append(recipe.how)
-        nets = {
-            propagated: f"with {' and with '.join(names)}" if names else "with none of these nets"
-            for propagated, names in above.items()
-        }
+            part = measurements[measurements["objective"] == name]
+            if part.empty:
+                continue
+            columns = [part.loc[part["metric"] == metric, "value"] for metric in EXPERIMENT.metrics]
+            rows.append((recipe.label, [tuple(column.agg(["mean", "min", "max"])) for column in columns]))
+            if columns[0].min() > 0.5:
+                (with_propagation if recipe.propagated else without_propagation).append(recipe.how)
         finding = (
             "A far point is more uncertain than a seen one more often than not, with every seed: after "
-            f"training with propagation {nets[True]}; after training as usual {nets[False]}."
+            f"training with propagation {_recipes_in_words(with_propagation)}; after training as usual "
+            f"{_recipes_in_words(without_propagation)}."
         )
-        recipes = own.loc[own["objective"] == "pairwise", "recipe"]
-        recipe_of = str((recipes if len(recipes) else own["recipe"]).iloc[0])
-        return {"rows": rows, "finding": finding, "seeds": int(own["seed"].nunique()), "recipe": recipe_of}
+        recipes = measurements.loc[measurements["objective"] == "pairwise", "recipe"]
+        recipe_of = str((recipes if len(recipes) else measurements["recipe"]).iloc[0])
+        return {
+            "rows": rows,
+            "finding": finding,
+            "seeds": int(measurements["seed"].nunique()),
+            "recipe": recipe_of,
+        }
 
 
-def of_one_design(own: pd.DataFrame) -> pd.DataFrame:
+def _recipes_in_words(names: Sequence[str]) -> str:
+    return f"with {' and with '.join(names)}" if names else "with none of these nets"
+
+
+def of_one_design(measurements: pd.DataFrame) -> pd.DataFrame:
     """Measurements of each objective with the design that has most seeds; training times differ."""
-    seeds = own.groupby(["objective", "recipe"], observed=True)["seed"].nunique()
+    seeds = measurements.groupby(["objective", "recipe"], observed=True)["seed"].nunique()
     kept = {recipe for _, recipe in seeds.groupby("objective", observed=True).idxmax()}
-    return own[own["recipe"].isin(kept)]
+    return measurements[measurements["recipe"].isin(kept)]
 
 
 def _regularised(evidence: Evidence) -> Answer | None:
     """Far points are more uncertain than seen ones after training with propagation, for each recipe."""
-    own = evidence.of(EXPERIMENT.name)
-    if own.empty:
+    measurements = evidence.of(EXPERIMENT.name)
+    if measurements.empty:
         return None
-    own = of_one_design(own[own["metric"] == EXPERIMENT.metrics[0]])
+    measurements = of_one_design(measurements[measurements["metric"] == EXPERIMENT.metrics[0]])
     chances = {
-        recipe.how: own["value"][own["objective"] == name]
+        recipe.how: measurements["value"][measurements["objective"] == name]
         for name, recipe in RECIPES.items()
         if recipe.propagated
     }
@@ -70,7 +79,7 @@ def _regularised(evidence: Evidence) -> Answer | None:
         (how,): [Effect("chance that a far point is more uncertain", finite(values), 0.5)]
         for how, values in chances.items()
     }
-    seeds = labels.plural(int(own["seed"].nunique()), "seed")
+    seeds = labels.plural(int(measurements["seed"].nunique()), "seed")
     return Answer.of(effects, "seed", f"{seeds}; the paper: one picture", "#two-moons")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from string import ascii_lowercase
@@ -56,8 +57,8 @@ _SCANNED = ("sdp", "sdp+pnn")
 _BEST = ("mpiw", "nll")
 """Metrics whose smallest value is the best."""
 
-Measured = dict[tuple[str, str, str], pd.Series]
-"""Values by seed, of each set, method and metric."""
+ValuesBySeed = dict[tuple[str, str, str], pd.Series]
+"""Values indexed by seed, of each set, method and metric."""
 
 
 class PredictionIntervals(Study):
@@ -66,62 +67,72 @@ class PredictionIntervals(Study):
     order = 100
     experiments = (EXPERIMENT.name,)
 
-    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context:
-        # A set that was run in several ways has a letter for each.
-        ways = own.groupby("dataset")["recipe"].unique()
-        names = {
-            (name, recipe): f"{name} ({letter})" if len(recipes) > 1 else str(name)
-            for name, recipes in ways.items()
-            for letter, recipe in zip(ascii_lowercase, recipes, strict=False)
-        }
-        pairs = zip(own["dataset"], own["recipe"], strict=True)
-        own = own.assign(dataset=[names[pair] for pair in pairs])
-        components = set(own["component"])
+    def content(self, measurements: pd.DataFrame, traits: RuleTraits) -> Context:
+        measurements = _with_names_of_recipes(measurements)
+        components = set(measurements["component"])
         readings = [reading for reading in READINGS if reading in components]
-        by_reading = {reading: by_seed(of_reading(own, reading)) for reading in readings}
-        measured = by_reading[readings[0]]
-        sets = sorted(names.values(), key=lambda name: (SETS.index(name.partition(" ")[0]), name))
-        run = {rule for _, rule, _ in measured}
-        printed = _printed(run)
-        made = []
-        for title, paper, asked, metrics in _TABLES:
-            rules = [rule for rule in asked if rule in run or rule not in _OURS]
-            cells = {name: _row(name, rules, metrics, measured, printed) for name in sets}
-            rows = [{"dataset": name, "cells": own} for name, own in cells.items()]
-            methods = tuple(label(rule, traits) for rule in rules)
-            made.append({"title": title, "paper": paper, "methods": methods, "rows": rows})
+        by_reading = {reading: by_seed(of_reading(measurements, reading)) for reading in readings}
+        values = by_reading[readings[0]]
+        sets = sorted(
+            measurements["dataset"].unique(), key=lambda name: (SETS.index(name.partition(" ")[0]), name)
+        )
+        runs = []
+        for name in sets:
+            rows = measurements[measurements["dataset"] == name]
+            runs.append((name, int(rows["seed"].nunique()), "; ".join(rows["recipe"].unique())))
         return {
-            "tables": made,
+            "tables": _tables(sets, values, traits),
             "scanned": _scanned(sets, by_reading, traits) if len(readings) > 1 else None,
             "reading": READINGS[readings[0]],
-            "runs": [
-                (name, int(part["seed"].nunique()), "; ".join(part["recipe"].unique()))
-                for name in sets
-                for part in [own[own["dataset"] == name]]
-            ],
-            "sentences": (*_sentences(sets, measured, traits), *_selection_effect(by_reading)),
+            "runs": runs,
+            "sentences": (*_sentences(sets, values, traits), *_selection_effect(by_reading)),
         }
+
+
+def _with_names_of_recipes(measurements: pd.DataFrame) -> pd.DataFrame:
+    """Append a letter to the name of a data set for each of its recipes, if it was run with several."""
+    names = {}
+    for name, recipes in measurements.groupby("dataset")["recipe"].unique().items():
+        for letter, recipe in zip(ascii_lowercase, recipes, strict=False):
+            names[name, recipe] = f"{name} ({letter})" if len(recipes) > 1 else str(name)
+    pairs = zip(measurements["dataset"], measurements["recipe"], strict=True)
+    return measurements.assign(dataset=[names[pair] for pair in pairs])
+
+
+def _tables(sets: Sequence[str], values: ValuesBySeed, traits: RuleTraits) -> list[Context]:
+    run_methods = {method for _, method, _ in values}
+    printed = _printed(run_methods)
+    tables: list[Context] = []
+    for title, paper, columns, metrics in _TABLES:
+        methods = [method for method in columns if method in run_methods or method not in _OURS]
+        rows = [{"dataset": name, "cells": _row(name, methods, metrics, values, printed)} for name in sets]
+        labels_of_methods = tuple(label(method, traits) for method in methods)
+        tables.append({"title": title, "paper": paper, "methods": labels_of_methods, "rows": rows})
+    return tables
 
 
 def of_reading(frame: pd.DataFrame, reading: str) -> pd.DataFrame:
     """Measurements under one reading of the scan, and those of methods without a scan."""
-    unscanned = [method for method, how in uci.METHODS.items() if not how.propagates]
-    own = frame["component"] == reading
-    return frame[own | ((frame["component"] == "") & frame["rule"].isin(unscanned))]
+    without_scan = [name for name, method in uci.METHODS.items() if not method.propagates]
+    is_without_scan = (frame["component"] == "") & frame["rule"].isin(without_scan)
+    return frame[(frame["component"] == reading) | is_without_scan]
 
 
-def by_seed(frame: pd.DataFrame) -> Measured:
-    names = [frame[column].astype(str).to_numpy() for column in ("dataset", "rule", "metric")]
-    return dict(iter(frame.set_index("seed")["value"].groupby(names, sort=False)))
+def by_seed(frame: pd.DataFrame) -> ValuesBySeed:
+    """Return values indexed by seed, for each set, method and metric."""
+    keys = [frame[column].astype(str).to_numpy() for column in ("dataset", "rule", "metric")]
+    return dict(iter(frame.set_index("seed")["value"].groupby(keys, sort=False)))
 
 
 def label(method: str, traits: RuleTraits) -> str:
+    """Return the heading of a method's column."""
     return _LABELS.get(method) or traits.label(method)
 
 
-def _printed(run: Collection[str]) -> dict[tuple[str, str, str], str]:
+def _printed(run_methods: Collection[str]) -> dict[tuple[str, str, str], str]:
+    """Numbers of the paper as text, by set, method and metric."""
     # The paper uses the evaluation code of SQR's authors, which trains two levels.
-    quantiles = "sqr_ends" if "sqr_ends" in run else "sqr"
+    quantiles = "sqr_ends" if "sqr_ends" in run_methods else "sqr"
     texts = {}
     for name in ("interval_uci_main", "interval_uci_mc", "nll_uci"):
         for row in experiment(name).to_dict("records"):
@@ -133,106 +144,119 @@ def _printed(run: Collection[str]) -> dict[tuple[str, str, str], str]:
 
 def _row(
     name: str,
-    rules: Sequence[str],
+    methods: Sequence[str],
     metrics: Sequence[str],
-    measured: Measured,
+    values: ValuesBySeed,
     printed: Mapping[tuple[str, str, str], str],
     marked: Collection[str] = _BEST,
 ) -> list[Context | None]:
     """Numbers of methods on a set over seeds, with those of the paper; the best of `marked` metrics."""
-    seeds = {rule: own for rule in rules if (own := measured.get((name, rule, "qualified"))) is not None}
+    run_methods = [method for method in methods if (name, method, "qualified") in values]
     # A mean over the seeds with a qualifying setting is not comparable with a mean over all seeds.
-    rivals = [rule for rule, own in seeds.items() if (own > 0).all()]
-    best = {
-        metric: best_of({rule: measured[key] for rule in rivals if (key := (name, rule, metric)) in measured})
-        for metric in marked
-    }
+    comparable = [method for method in run_methods if (values[name, method, "qualified"] > 0).all()]
+    best: dict[str, set[str]] = {}
+    for metric in marked:
+        rivals = [method for method in comparable if (name, method, metric) in values]
+        best[metric] = best_of({method: values[name, method, metric] for method in rivals})
     cells: dict[str, Context] = {}
-    for rule, own in seeds.items():
+    for method in run_methods:
         numbers = []
         for metric in metrics:
-            values = measured.get((name, rule, metric), pd.Series(dtype=float))
+            column = values.get((name, method, metric), pd.Series(dtype=float))
             numbers.append(
                 {
                     "metric": metric,
-                    "mean": float(values.mean()),
-                    "sd": float(values.std(ddof=0)) if len(values) > 1 else math.nan,
-                    "paper": printed.get((name.partition(" ")[0], rule, metric), ""),
-                    "best": rule in best.get(metric, ()),
+                    "mean": float(column.mean()),
+                    "sd": float(column.std(ddof=0)) if len(column) > 1 else math.nan,
+                    "paper": printed.get((name.partition(" ")[0], method, metric), ""),
+                    "best": method in best.get(metric, ()),
                 }
             )
-        cells[rule] = {"numbers": numbers, "qualified": int((own > 0).sum()), "seeds": len(own)}
-    return [cells.get(rule) for rule in rules]
+        qualified = values[name, method, "qualified"]
+        cells[method] = {
+            "numbers": numbers,
+            "qualified": int((qualified > 0).sum()),
+            "seeds": len(qualified),
+        }
+    return [cells.get(method) for method in methods]
 
 
-def _scanned(sets: Sequence[str], by_reading: Mapping[str, Measured], traits: RuleTraits) -> Context:
-    columns = [(rule, reading) for rule in _SCANNED for reading in by_reading]
+def _scanned(sets: Sequence[str], by_reading: Mapping[str, ValuesBySeed], traits: RuleTraits) -> Context:
+    """Table of the methods in `_SCANNED` under each reading of the scan."""
+    columns = list(itertools.product(_SCANNED, by_reading))
     metrics = ("picp", "mpiw", "validation_picp")
     rows = []
     for name in sets:
-        cells = [_row(name, [rule], metrics, by_reading[reading], {}, ())[0] for rule, reading in columns]
+        cells: list[Context | None] = []
+        for method, reading in columns:
+            cells += _row(name, [method], metrics, by_reading[reading], {}, ())
         rows.append({"dataset": name, "cells": cells})
-    titles = tuple(f"{label(rule, traits)}, {READINGS[reading]}" for rule, reading in columns)
+    titles = tuple(f"{label(method, traits)}, {READINGS[reading]}" for method, reading in columns)
     return {"title": "Coverage in validation and test", "paper": "", "methods": titles, "rows": rows}
 
 
-def _selection_effect(by_reading: Mapping[str, Measured]) -> list[str]:
+def _selection_effect(by_reading: Mapping[str, ValuesBySeed]) -> list[str]:
     """Decrease of coverage from validation to test, by number of candidates."""
     columns = {}
-    for reading, measured in by_reading.items():
-        falls = {
-            (name, rule): measured[name, rule, "validation_picp"] - measured[name, rule, "picp"]
-            for name, rule, metric in measured
-            if metric == "validation_picp" and uci.METHODS[rule].propagates
-        }
-        if falls:
-            columns[reading] = pd.concat(falls)
-    # Only cases with a qualifying setting under every reading, so that sets and seeds are the same.
-    falls_of = pd.concat(columns, axis=1, join="inner").mean() if columns else pd.Series(dtype=float)
-    if len(falls_of) < 2 or falls_of.isna().any():
+    for reading, values in by_reading.items():
+        decreases = {}
+        for name, method, metric in values:
+            if metric == "validation_picp" and uci.METHODS[method].propagates:
+                validation, test = values[name, method, "validation_picp"], values[name, method, "picp"]
+                decreases[name, method] = validation - test
+        if decreases:
+            columns[reading] = pd.concat(decreases)
+    if not columns:
         return []
-    by_count = falls_of.rename(CANDIDATES).sort_index()
+    # Only cases with a qualifying setting under every reading, so that sets and seeds are the same.
+    means = pd.concat(columns, axis=1, join="inner").mean()
+    if len(means) < 2 or means.isna().any():
+        return []
+    by_count = means.rename(CANDIDATES).sort_index()
     listed = labels.listed(
-        [f"{labels.number(fall)} with {count} candidates" for count, fall in by_count.items()]
+        [f"{labels.number(decrease)} with {count} candidates" for count, decrease in by_count.items()]
     )
-    said = (
+    text = (
         "For each seed, the qualified candidate with the narrowest validation intervals is selected. From "
         f"validation to test rows, its coverage decreases by {listed}. These are means over data sets, seeds "
         "and methods with noisy inputs."
     )
     if by_count.is_monotonic_increasing and by_count.iloc[0] > 0:
-        said += " This selection bias increases with the number of candidates."
-    return [said]
+        text += " This selection bias increases with the number of candidates."
+    return [text]
 
 
-def _sentences(sets: Sequence[str], measured: Measured, traits: RuleTraits) -> list[str]:
+def _sentences(sets: Sequence[str], values: ValuesBySeed, traits: RuleTraits) -> list[str]:
     """Sets on which a deterministic method is the narrowest, among methods that qualify for every seed."""
-    methods = dict.fromkeys(rule for _, rule, _ in measured)
-    rules = [rule for rule in methods if not traits.is_sampling(rule)]
-    wins: dict[tuple[str, ...], list[str]] = {}
+    run_methods = dict.fromkeys(method for _, method, _ in values)
+    deterministic = [method for method in run_methods if not traits.is_sampling(method)]
+    sets_by_narrowest: dict[tuple[str, ...], list[str]] = {}
     for name in sets:
-        measured_rules = [rule for rule in rules if (name, rule, "mpiw") in measured]
-        qualified = [rule for rule in measured_rules if (measured[name, rule, "qualified"] > 0).all()]
-        widths = {rule: measured[name, rule, "mpiw"].mean() for rule in qualified}
+        widths = {}
+        for method in deterministic:
+            if (name, method, "mpiw") in values and (values[name, method, "qualified"] > 0).all():
+                widths[method] = values[name, method, "mpiw"].mean()
         if widths:
-            shown = {rule: f"{width:.3g}" for rule, width in widths.items()}  # as in the table
-            narrowest = shown[min(widths, key=lambda rule: widths[rule])]
-            wins.setdefault(tuple(rule for rule in widths if shown[rule] == narrowest), []).append(name)
-    parts = "; ".join(
-        f"those of {labels.listed([label(rule, traits) for rule in rules])} on {labels.listed(names)}"
-        for rules, names in wins.items()
-    )
-    among = (
-        "Among the methods that do not sample and for which every seed qualified, the narrowest intervals are"
-    )
-    return [f"{among} {parts}."] if parts else []
+            smallest = f"{min(widths.values()):.3g}"  # as in the table
+            narrowest = tuple(method for method, width in widths.items() if f"{width:.3g}" == smallest)
+            sets_by_narrowest.setdefault(narrowest, []).append(name)
+    parts = []
+    for methods, names in sets_by_narrowest.items():
+        listed = labels.listed([label(method, traits) for method in methods])
+        parts.append(f"those of {listed} on {labels.listed(names)}")
+    if not parts:
+        return []
+    return [
+        "Among the methods that do not sample and for which every seed qualified, the narrowest intervals "
+        f"are {'; '.join(parts)}."
+    ]
 
 
 _COVERAGE = 0.95
 _LEAST = 0.925
 """Coverage in validation from which a setting qualifies."""
 _BASELINES = ("pnn", "sqr_ends")
-_STAND_IN = {"sqr_ends": "sqr"}
+_SUBSTITUTES = {"sqr_ends": "sqr"}
 """Substitutes for methods that were not run on a set."""
 _BOLD = {
     "sdp": ("concrete", "naval", "energy"),
@@ -244,7 +268,7 @@ _FEWEST = 3
 """Smallest number of seeds with a qualifying setting of both methods, for a set to count."""
 
 
-class _Measured:
+class _Reading:
     """Values by set and method over qualifying seeds, under one reading of the scan of input variances."""
 
     def __init__(self, evidence: Evidence, reading: str = "") -> None:
@@ -260,99 +284,107 @@ class _Measured:
 
     def of(self, name: str, method: str, metric: str) -> pd.Series:
         """Values over seeds of the method or its substitute."""
-        return self._series.get((name, self.speaker(name, method), metric), pd.Series(dtype=float))
+        key = (name, self.substituted(name, method), metric)
+        return self._series.get(key, pd.Series(dtype=float))
 
-    def speaker(self, name: str, method: str) -> str:
+    def substituted(self, name: str, method: str) -> str:
         """The method if it was run on a set, otherwise its substitute."""
-        return method if (name, method) in self.run else _STAND_IN.get(method, method)
+        return method if (name, method) in self.run else _SUBSTITUTES.get(method, method)
 
     def narrower(self, name: str, method: str, others: Iterable[str], choices: int = 1) -> Iterator[Effect]:
         """Widths of others over that of a method on a set, by seed; the best of `choices`."""
-        for other in (self.speaker(name, each) for each in others):
-            both = (self.of(name, other, "mpiw") / self.of(name, method, "mpiw")).dropna()
-            if other != method and len(both) >= _FEWEST:
-                one, two = label(method, self.traits), label(other, self.traits)
+        for requested in others:
+            other = self.substituted(name, requested)
+            ratios = (self.of(name, other, "mpiw") / self.of(name, method, "mpiw")).dropna()
+            if other != method and len(ratios) >= _FEWEST:
                 yield Effect(
-                    f"MPIW of {one} over that of {two} on {name}",
-                    finite(np.log(both)),
+                    f"MPIW of {label(method, self.traits)} over that of {label(other, self.traits)} "
+                    f"on {name}",
+                    finite(np.log(ratios)),
                     shown=lambda effect: math.exp(-effect),
                     choices=choices,
                 )
 
     def errors(self, method: str) -> pd.Series:
         """Mean distance of the coverage from 95 % over the sets, by seed."""
-        own = [(self.of(name, method, "picp") - _COVERAGE).abs() for name in self.sets]
-        return pd.concat(own, axis=1).mean(axis=1, skipna=False).dropna() if own else pd.Series(dtype=float)
+        if not self.sets:
+            return pd.Series(dtype=float)
+        errors = [(self.of(name, method, "picp") - _COVERAGE).abs() for name in self.sets]
+        return pd.concat(errors, axis=1).mean(axis=1, skipna=False).dropna()
 
 
-def _under_each_reading(effects_of: Callable[[_Measured], Iterable[Effect]]) -> Rule:
+def _under_each_reading(effects_of: Callable[[_Reading], Iterable[Effect]]) -> Rule:
     """Rule by effects under each measured reading of the scan of input variances."""
 
     def rule(evidence: Evidence) -> Answer | None:
         components = evidence.of(EXPERIMENT.name)["component"].unique()
-        present = {words: component for component, words in READINGS.items() if component in components}
-        measured = {
-            words: evidence.once((_Measured, component), functools.partial(_Measured, evidence, component))
-            for words, component in present.items()
-        }
-        effects: dict[Convention, Iterable[Effect]] = {(w,): effects_of(one) for w, one in measured.items()}
-        fidelities = {words: one.fidelity for words, one in measured.items()}
+        effects: dict[Convention, Iterable[Effect]] = {}
+        fidelities = {}
+        for component, words in READINGS.items():
+            if component in components:
+                make = functools.partial(_Reading, evidence, component)
+                reading: _Reading = evidence.once((_Reading, component), make)
+                effects[words,] = effects_of(reading)
+                fidelities[words] = reading.fidelity
         if len(set(fidelities.values())) > 1:
-            fidelities = {words: f"{words}: {each}" for words, each in fidelities.items()}
-        said = "; ".join((*dict.fromkeys(fidelities.values()), _PAPER))
-        return Answer.of(effects, "seed", said, "#uci")
+            texts = [f"{words}: {fidelity}" for words, fidelity in fidelities.items()]
+        else:
+            texts = list(fidelities.values())[:1]
+        return Answer.of(effects, "seed", "; ".join([*texts, _PAPER]), "#uci")
 
     return rule
 
 
-def _narrowest(places: Mapping[str, Sequence[str]], others: Sequence[str]) -> Rule:
-    return _under_each_reading(
-        lambda measured: [
-            effect
-            for method, names in places.items()
-            for name in names
-            if name in measured.sets
-            for effect in measured.narrower(name, method, others)
-        ]
-    )
+def _narrowest(sets_of_method: Mapping[str, Sequence[str]], others: Sequence[str]) -> Rule:
+    """Methods have narrower intervals than others on some sets."""
+
+    def effects(reading: _Reading) -> Iterator[Effect]:
+        for method, names in sets_of_method.items():
+            for name in names:
+                if name in reading.sets:
+                    yield from reading.narrower(name, method, others)
+
+    return _under_each_reading(effects)
 
 
-def _either(measured: _Measured) -> Iterator[Effect]:
+def _either(reading: _Reading) -> Iterator[Effect]:
     """On each set, the narrower of SDP and SDP + PNN against all other methods."""
-    for name in measured.sets:
-        widths = {method: measured.of(name, method, "mpiw").mean() for method in ("sdp", "sdp+pnn")}
+    for name in reading.sets:
+        widths = {method: reading.of(name, method, "mpiw").mean() for method in ("sdp", "sdp+pnn")}
         # NaN if no seed qualified
         best = min(widths, key=lambda method: (math.isnan(widths[method]), widths[method]))
-        yield from measured.narrower(name, best, (*_BASELINES, *_SAMPLES), len(widths))
+        yield from reading.narrower(name, best, (*_BASELINES, *_SAMPLES), len(widths))
 
 
 def _better_covered(others: Sequence[str]) -> Rule:
     """The coverage of SDP + PNN is closer to 95 % than that of others, over sets."""
 
-    def effects(measured: _Measured) -> Iterator[Effect]:
-        own = measured.errors("sdp+pnn")
+    def effects(reading: _Reading) -> Iterator[Effect]:
+        errors = reading.errors("sdp+pnn")
         for other in others:
-            lead = (measured.errors(other) - own).dropna()
+            lead = (reading.errors(other) - errors).dropna()
             if len(lead) >= _FEWEST:
-                words = f"distance of the coverage from 95 %: {label(other, measured.traits)} less SDP + PNN"
+                words = f"distance of the coverage from 95 %: {label(other, reading.traits)} less SDP + PNN"
                 yield Effect(words, finite(lead))
 
     return _under_each_reading(effects)
 
 
-def _few_samples(measured: _Measured) -> Iterator[Effect]:
-    own = [measured.of(name, "monte_carlo:samples=5", "picp") for name in measured.sets]
-    if own:
-        coverage = finite(pd.concat(own, axis=1).mean(axis=1))
+def _few_samples(reading: _Reading) -> Iterator[Effect]:
+    columns = [reading.of(name, "monte_carlo:samples=5", "picp") for name in reading.sets]
+    if columns:
+        coverage = finite(pd.concat(columns, axis=1).mean(axis=1))
         words = "coverage with 5 samples, mean over sets"
         yield Effect(words, _LEAST - coverage, shown=lambda effect: _LEAST - effect)
 
 
 def _ensemble(evidence: Evidence) -> Answer | None:
     """Ensembles have no input variance, and therefore a single reading."""
-    measured = _Measured(evidence)
-    sets = [name for name in measured.sets if (name, _ENSEMBLE) in measured.run]
-    effects = (effect for name in sets for effect in measured.narrower(name, "pnn", (_ENSEMBLE,)))
+    reading = _Reading(evidence)
+    sets = [name for name in reading.sets if (name, _ENSEMBLE) in reading.run]
+    effects: list[Effect] = []
+    for name in sets:
+        effects += reading.narrower(name, "pnn", (_ENSEMBLE,))
     return Answer.of({(): effects}, "seed", f"{', '.join(sets)}; {_PAPER}", "#uci")
 
 

@@ -36,6 +36,7 @@ Factor = Callable[[Tensor, Tensor], Tensor]
 
 
 def pdf(h: Tensor) -> Tensor:
+    """Density of the standard normal law, elementwise."""
     return torch.exp(-0.5 * h * h) * (1 / math.sqrt(2 * math.pi))
 
 
@@ -160,21 +161,22 @@ def by_correlation(kernel: Callable[..., Tensor], correlation: Tensor, *argument
     places, values = [torch.arange(0, device=size.device)], [torch.zeros_like(size[:0])]
     ends = [high for high, _ in _NODES]
     bands = in_bands(size, list(zip([-1.0, *ends], ends, strict=False)))
-    for found, (high, count) in zip(bands, _NODES, strict=True):
-        if not len(found):
+    for indices, (high, count) in zip(bands, _NODES, strict=True):
+        if not len(indices):
             continue
-        places.append(found)
+        places.append(indices)
         step = _ELEMENTS // count
-        chunks = zip(*(a[found].split(step) for a in flat), strict=True)
-        values += [recomputed(kernel, *chunk, count, math.asin(high)) for chunk in chunks]
+        for chunk in indices.split(step):
+            of_chunk = [argument[chunk] for argument in flat]
+            values.append(recomputed(kernel, *of_chunk, count, math.asin(high)))
     scattered = torch.zeros_like(size).index_put((torch.cat(places),), torch.cat(values))
     return scattered.view_as(correlation)
 
 
 def recomputed(kernel: Callable[..., Any], *arguments: Any) -> Any:
     """Call `kernel` without keeping its temporaries, and recompute them in the backward pass."""
-    needed = (isinstance(a, Tensor) and a.requires_grad for a in arguments)
-    if torch.is_grad_enabled() and any(needed):
+    needs_gradient = any(isinstance(a, Tensor) and a.requires_grad for a in arguments)
+    if torch.is_grad_enabled() and needs_gradient:
         return checkpoint(kernel, *arguments, use_reentrant=False, preserve_rng_state=False)
     return kernel(*arguments)
 
@@ -231,8 +233,9 @@ class _Ramp(torch.autograd.Function):
         first = [mean.new_full((), coefficient) for coefficient in _FIRST]
         second = [mean.new_full((), coefficient) for coefficient in _SECOND]
         step = _RAMP_CHUNK if mean.device.type == "cpu" else max(1, mean.numel())
-        parts = (each.reshape(-1).split(step) for each in (mean, variance, m, v))
-        for of_x, of_variance, of_m, of_v in zip(*parts, strict=True):
+        flat = [tensor.reshape(-1) for tensor in (mean, variance, m, v)]
+        for start in range(0, mean.numel(), step):
+            of_x, of_variance, of_m, of_v = [tensor[start : start + step] for tensor in flat]
             _moments(of_x, of_variance, of_m, of_v, first, second)
         return m, v
 
@@ -303,9 +306,9 @@ def off_points(covariance: Tensor, point: Tensor, i: Tensor, j: Tensor) -> Tenso
 
 def assembled(values: Tensor, i: Tensor, j: Tensor, n: int) -> Tensor:
     """Symmetric matrices (B, n, n) from the values (B, P) of their pairs i < j, zero on the diagonal."""
-    place = torch.full((n, n), len(i), device=values.device)
-    place[i, j] = place[j, i] = torch.arange(len(i), device=values.device)
-    return torch.cat([values, values.new_zeros(len(values), 1)], -1)[:, place]
+    pair_index = torch.full((n, n), len(i), device=values.device)
+    pair_index[i, j] = pair_index[j, i] = torch.arange(len(i), device=values.device)
+    return torch.cat([values, values.new_zeros(len(values), 1)], -1)[:, pair_index]
 
 
 def ramp_covariance(

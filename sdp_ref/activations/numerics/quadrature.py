@@ -30,23 +30,26 @@ def smooth_mean_variance(
     mean: Tensor,
     variance: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance of f(X), X ~ N(mean, variance), elementwise.
+    """Mean and variance of f(X), X ~ N(mean, variance), elementwise; all tensors have one shape.
 
     The variance is the mean of (f - E f)^2, a sum of non-negative terms, and therefore has a small relative
     error where f is nearly constant or nearly linear. Functions with f(x) -> 0 as x -> -inf keep their
     relative accuracy in that tail; reflect functions that saturate to the right.
     """
-    shape = mean.shape
     m, v = mean.reshape(-1), variance.reshape(-1)
     small = v < _SMALL_VARIANCE
     safe = torch.where(small, 1.0, v)
-    count = (_PANELS + 2 * len(_KNOTS)) * _POINTS
-    both = _chunked(lambda *chunk: recomputed(_quadrature, function, *chunk), count, m, safe)
+
+    def moments(m_chunk: Tensor, v_chunk: Tensor) -> Tensor:
+        return recomputed(_quadrature, function, m_chunk, v_chunk)
+
+    nodes = (_PANELS + 2 * len(_KNOTS)) * _POINTS
+    both = _chunked(moments, nodes, m, safe)
     # Taylor series to order v^2: quadrature would take differences of equal numbers here.
-    f, df, d2f = function(m), derivative(m), second_derivative(m)
-    ef = torch.where(small, f + 0.5 * d2f * v, both[:, 0])
-    varf = torch.where(small, df * df * v + 0.5 * (d2f * v) ** 2, both[:, 1])
-    return ef.reshape(shape), varf.reshape(shape)
+    f, slope, curvature = function(m), derivative(m), second_derivative(m)
+    mean_f = torch.where(small, f + 0.5 * curvature * v, both[:, 0])
+    variance_f = torch.where(small, slope * slope * v + 0.5 * (curvature * v) ** 2, both[:, 1])
+    return mean_f.reshape(mean.shape), variance_f.reshape(mean.shape)
 
 
 def _quadrature(function: Callable[[Tensor], Tensor], m: Tensor, v: Tensor) -> Tensor:
@@ -66,7 +69,8 @@ def _nodes(m: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
     low = torch.full_like(m, -_REACH)
     high = _REACH + (-m / s).clamp(0, _TAIL_REACH)
     fractions = torch.linspace(0, 1, _PANELS + 1, dtype=m.dtype, device=m.device)
-    knots = torch.tensor([*(-x for x in _KNOTS[1:]), *_KNOTS], dtype=m.dtype, device=m.device)
+    mirrored = [-knot for knot in _KNOTS[1:]]
+    knots = torch.tensor([*mirrored, *_KNOTS], dtype=m.dtype, device=m.device)
     bends = ((knots - m[:, None]) / s[:, None]).clamp(low[:, None], high[:, None])
     edges = torch.cat([low[:, None] + (high - low)[:, None] * fractions, bends], -1).sort(-1).values
     t, w = gauss_legendre(_POINTS, m.device)
@@ -122,8 +126,9 @@ class _Tangent(torch.autograd.Function):
     """A value with known derivatives with respect to some variables."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, *pairs_of: Tensor) -> Tensor:
-        ctx.save_for_backward(*pairs_of[::2])
+    def forward(ctx: Any, value: Tensor, *slopes_and_variables: Tensor) -> Tensor:
+        """Return `value`; the arguments after it are a slope, its variable, the next slope, ..."""
+        ctx.save_for_backward(*slopes_and_variables[::2])
         return value.view_as(value)
 
     @staticmethod
@@ -131,15 +136,20 @@ class _Tangent(torch.autograd.Function):
         if torch.is_grad_enabled():  # with create_graph, the saved results would be treated as constants
             raise RuntimeError("moments by quadrature have first derivatives only")
         (g,) = gradients
-        return (g, *(part for slope in ctx.saved_tensors for part in (None, g * slope)))
+        result: list[Tensor | None] = [g]
+        for slope in ctx.saved_tensors:
+            result += [None, g * slope]
+        return tuple(result)
 
 
-def _tangent(value: Tensor, *slopes: tuple[Tensor, Tensor]) -> Tensor:
-    flat: list[Tensor] = []
-    for slope, x in slopes:
+def _tangent(value: Tensor, *derivatives: tuple[Tensor, Tensor]) -> Tensor:
+    """Give `value` (e, ...) known derivatives: pairs of a slope of its shape and the variable (e, ...)."""
+    arguments: list[Tensor] = []
+    for slope, x in derivatives:
         if x.requires_grad:
-            flat += [slope.detach(), x.reshape(*x.shape, *[1] * (value.ndim - x.ndim)).expand_as(value)]
-    return _Tangent.apply(value, *flat) if flat else value  # type: ignore[no-untyped-call]
+            trailing = [1] * (value.ndim - x.ndim)
+            arguments += [slope.detach(), x.reshape(*x.shape, *trailing).expand_as(value)]
+    return _Tangent.apply(value, *arguments) if arguments else value  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,33 +169,48 @@ class _Nodes:
     slope: Tensor
     steps: list[tuple[Tensor, Tensor, Tensor]]
 
-    def moving(self, value: Tensor, slope: Tensor, at_step: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        lead = slope * self.slope
-        by_steps = []
-        for place, before, after in self.steps:
-            at = place.detach()
-            by_steps.append((pdf(at) * (at_step(at, before) - at_step(at, after)), place))
-        return _tangent(
-            value, (lead.sum(-1), self.mean), ((lead * self.u).sum(-1), self.deviation), *by_steps
-        )
+    def with_gradient(
+        self, value: Tensor, slope: Tensor, at_step: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        """Give an integral over the nodes its gradient with respect to mean and standard deviation.
+
+        `value` (e,) is a sum over nodes of g(f - f(m)), and `slope` (e, N) the weighted derivatives g'. At
+        X = m + s u, the chain rule gives the derivatives g' f' by m and g' f' u by s. A jump at the location
+        h moves with the law: its derivative by h is the density times the difference of g across the jump,
+        where ``at_step(h, d)`` is g at f - f(m) = d.
+        """
+        by_mean = slope * self.slope
+        derivatives = [(by_mean.sum(-1), self.mean), ((by_mean * self.u).sum(-1), self.deviation)]
+        for location, before, after in self.steps:
+            h = location.detach()
+            derivatives.append((pdf(h) * (at_step(h, before) - at_step(h, after)), location))
+        return _tangent(value, *derivatives)
 
 
 @lru_cache(maxsize=8)
 def _primitive(count: int) -> np.ndarray:
-    """Matrix that integrates a function from 0 to each Gauss-Legendre node on [0, 1] from its node values."""
+    """Matrix that integrates a function from 0 to each Gauss-Legendre node on [0, 1] from its node values.
+
+    The integral of P_k from -1 to x is (P_(k+1)(x) - P_(k-1)(x)) / (2 k + 1), and x + 1 for k = 0.
+    """
     x = np.polynomial.legendre.leggauss(count)[0]
-    values = np.polynomial.legendre.legvander(x, count)
-    upper = np.stack([(values[:, k + 1] - values[:, max(k - 1, 0)]) / (2 * k + 1) for k in range(count)], 1)
-    upper[:, 0] = x + 1
-    return np.linalg.solve(values[:, :count].T, upper.T).T / 2
+    polynomials = np.polynomial.legendre.legvander(x, count)
+    integrals = np.empty((count, count))
+    integrals[:, 0] = x + 1
+    for k in range(1, count):
+        integrals[:, k] = (polynomials[:, k + 1] - polynomials[:, k - 1]) / (2 * k + 1)
+    # of the coefficients c, `polynomials` c are the node values, and `integrals` c the integrals on [-1, 1]
+    return np.linalg.solve(polynomials[:, :count].T, integrals.T).T / 2
 
 
 def _around(curve: Curve, knots: Sequence[float]) -> list[float]:
-    """The bends of a curve, and points at increasing distances on both sides."""
+    """The bends of a curve, and points at increasing distances on both sides of the outermost ones."""
     points = set(curve.bends)
-    for bend in (min(curve.bends), max(curve.bends)) if curve.bends else ():
-        for knot in knots:
-            points |= {bend - knot * curve.unit, bend + knot * curve.unit}
+    if curve.bends:
+        for bend in (min(curve.bends), max(curve.bends)):
+            for knot in knots:
+                points.add(bend - knot * curve.unit)
+                points.add(bend + knot * curve.unit)
     return sorted(points)
 
 
@@ -200,27 +225,39 @@ def _curve_nodes(
     edges = _panel_edges(curve, m, s, extra, few=few)
     t, w = gauss_legendre(_FEW_POINTS if few else _POINTS, m.device)
     width = edges.diff(dim=-1)[..., None]
-    u = edges[:, :-1, None] + width * t
+    u = edges[:, :-1, None] + width * t  # (e, panels, points)
     weight = width * w * pdf(u)
-    x = m[..., None] + s[..., None] * u
-    slope = curve.derivative(x)
+    slope = curve.derivative(m[..., None] + s[..., None] * u)
+    difference = _differences_from_mean(curve, m, s, edges, u, slope, few=few)
+    at_mean = curve.function(m)[:, 0]
+    steps = []
+    for location, left_limit, right_limit in curve.jumps:
+        h = ((location - mean) / deviation).clamp(-50, 50)  # the density is 0 there, and its square finite
+        steps.append((h, left_limit - at_mean, right_limit - at_mean))
+    return _Nodes(
+        mean, deviation, u.flatten(1), weight.flatten(1), difference.flatten(1), slope.flatten(1), steps
+    )
+
+
+def _differences_from_mean(
+    curve: Curve, m: Tensor, s: Tensor, edges: Tensor, u: Tensor, slope: Tensor, *, few: bool
+) -> Tensor:
+    """Differences f - f(m) at the nodes u (e, panels, points), without cancellation.
+
+    Where f(m) is larger than the change of f near the mean, the direct difference would lose digits, and f'
+    is integrated instead if the panels resolve it. Where f(m) is small, the direct difference keeps its
+    digits, and f may decay faster than a panel resolves.
+    """
     at_mean = curve.function(m)
     change = s * torch.where(u.abs() <= _NEAR, slope, 0.0).abs().flatten(1).amax(-1, keepdim=True)
-    # where f(m) is small there is no cancellation, and f may decay faster than a panel can resolve
     integrated = (at_mean.abs() > change) & _resolves_slope(curve, m, s, few=few)
     difference = torch.zeros_like(u)
     if bool(integrated.any()):
         difference = _with_jumps(_integrated_slope(s, edges, slope), curve, m, s, edges)
     if not bool(integrated.all()):
-        direct = curve.function(x) - at_mean[..., None]
+        direct = curve.function(m[..., None] + s[..., None] * u) - at_mean[..., None]
         difference = torch.where(integrated[..., None], difference, direct)
-    steps = []
-    for place, left_limit, right_limit in curve.jumps:
-        h = ((place - mean) / deviation).clamp(-50, 50)  # the density is 0 there, and its square finite
-        steps.append((h, left_limit - at_mean[:, 0], right_limit - at_mean[:, 0]))
-    return _Nodes(
-        mean, deviation, u.flatten(1), weight.flatten(1), difference.flatten(1), slope.flatten(1), steps
-    )
+    return difference
 
 
 def _panel_edges(curve: Curve, m: Tensor, s: Tensor, extra: Tensor | None, *, few: bool) -> Tensor:
@@ -254,10 +291,10 @@ def _tail_edges(bends: Tensor, m: Tensor, s: Tensor) -> Tensor:
     to_the_right = ((bends.min() - m) / s).clamp(0, _TAIL_REACH)
     to_the_left = ((m - bends.max()) / s).clamp(0, _TAIL_REACH)
     left_edges, right_edges = -_REACH - to_the_left * fractions, _REACH + to_the_right * fractions
-    outside = torch.where(to_the_left > 0, left_edges, right_edges)
+    one_sided = torch.where(to_the_left > 0, left_edges, right_edges)
     if len(bends) == 1:
-        return outside
-    return torch.cat([outside, *_edges_between_bends(bends, m, s, fractions)], -1)
+        return one_sided
+    return torch.cat([one_sided, *_edges_between_bends(bends, m, s, fractions)], -1)
 
 
 def _edges_between_bends(bends: Tensor, m: Tensor, s: Tensor, fractions: Tensor) -> Iterator[Tensor]:
@@ -307,10 +344,10 @@ def _integrated_slope(s: Tensor, edges: Tensor, slope: Tensor) -> Tensor:
 
 def _with_jumps(difference: Tensor, curve: Curve, m: Tensor, s: Tensor, edges: Tensor) -> Tensor:
     """Add the jumps between the mean and each panel to the integral of f', (e, panels, points)."""
-    for place, left_limit, right_limit in curve.jumps:
-        h = (place - m) / s
+    for location, left_limit, right_limit in curve.jumps:
+        h = (location - m) / s
         # at the jump itself, f has one of the two values
-        value = float(curve.function(m.new_tensor(place)))
+        value = float(curve.function(m.new_tensor(location)))
         is_right = abs(value - right_limit) <= abs(value - left_limit)
         mean_passed = h <= 0 if is_right else h < 0
         panel_passed = edges[:, :-1] + edges[:, 1:] > 2 * h
@@ -322,29 +359,33 @@ def _with_jumps(difference: Tensor, curve: Curve, m: Tensor, s: Tensor, edges: T
 def _chunked(function: Callable[..., Tensor], count: int, *arguments: Tensor) -> Tensor:
     """Apply `function` to some rows of `arguments` (e, ...) at a time; it needs `count` numbers per row."""
     step = max(1, _ELEMENTS // count)
-    chunks = zip(*(a.split(step) for a in arguments), strict=True)
-    return torch.cat([function(*chunk) for chunk in chunks])
+    chunks_by_argument = [argument.split(step) for argument in arguments]
+    return torch.cat([function(*chunk) for chunk in zip(*chunks_by_argument, strict=True)])
 
 
-def _count(curve: Curve) -> int:
+def _node_count(curve: Curve) -> int:
+    """Upper bound of the number of nodes per law."""
     return (curve.panels + _TAIL_PANELS + 2 * 2 * len(curve.knots) + len(curve.bends)) * _POINTS
 
 
 def curve_mean_variance(curve: Curve, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of f(X) minus f(m), and variance of f(X), X ~ N(m, variance), elementwise."""
+    """Mean of f(X) minus f(m), and variance of f(X), X ~ N(m, variance), elementwise; all of one shape.
+
+    Gradients are those of the integrals, of first order only: a second derivative raises a RuntimeError.
+    """
 
     def moments(m: Tensor, s: Tensor) -> Tensor:
         nodes = _curve_nodes(curve, m, s)
-        w, d = nodes.weight, nodes.difference
-        shift = (w * d).sum(-1)
-        centred = d - shift[:, None]
-        first = nodes.moving(shift, w, lambda _, at: at)
-        second = nodes.moving(
-            (w * centred * centred).sum(-1), 2 * w * centred, lambda _, at: (at - shift) ** 2
+        weight = nodes.weight
+        shift = (weight * nodes.difference).sum(-1)
+        centred = nodes.difference - shift[:, None]
+        f_mean = nodes.with_gradient(shift, weight, lambda _, step: step)
+        f_variance = nodes.with_gradient(
+            (weight * centred * centred).sum(-1), 2 * weight * centred, lambda _, step: (step - shift) ** 2
         )
-        return torch.stack([first, second], -1)
+        return torch.stack([f_mean, f_variance], -1)
 
-    both = _chunked(moments, _count(curve), mean.reshape(-1), variance.reshape(-1).sqrt())
+    both = _chunked(moments, _node_count(curve), mean.reshape(-1), variance.reshape(-1).sqrt())
     return both[:, 0].reshape(mean.shape), both[:, 1].reshape(mean.shape)
 
 
@@ -352,36 +393,41 @@ def curve_mean_variance(curve: Curve, mean: Tensor, variance: Tensor) -> tuple[T
 def curve_misfit(curve: Curve, mean: Tensor, variance: Tensor) -> Tensor:
     """Root mean square difference between f(X) - f(m) as integrated from the derivative and its direct value.
 
-    It reveals jumps that the curve does not declare.
+    It reveals jumps that the curve does not declare. `mean`, `variance` and the result have one shape.
     """
 
     def moment(m: Tensor, s: Tensor) -> Tensor:
         nodes = _curve_nodes(curve, m, s)
         direct = curve.function(m[:, None] + s[:, None] * nodes.u) - curve.function(m)[:, None]
-        apart = torch.where(nodes.u.abs() <= _REACH, direct - nodes.difference, 0.0)
-        return (nodes.weight * apart.square()).sum(-1).sqrt()
+        misfit = torch.where(nodes.u.abs() <= _REACH, direct - nodes.difference, 0.0)
+        return (nodes.weight * misfit.square()).sum(-1).sqrt()
 
-    return _chunked(moment, _count(curve), mean.reshape(-1), variance.reshape(-1).sqrt()).reshape(mean.shape)
+    return _chunked(moment, _node_count(curve), mean.reshape(-1), variance.reshape(-1).sqrt()).reshape(
+        mean.shape
+    )
 
 
 def curve_mean_derivative(curve: Curve, mean: Tensor, variance: Tensor) -> Tensor:
-    """E[f'(X)] including jumps, for positive variances."""
+    """E[f'(X)] including jumps, for positive variances; `mean`, `variance` and the result have one shape."""
 
     def moment(m: Tensor, s: Tensor) -> Tensor:
         nodes = _curve_nodes(curve, m, s)
-        weighted, u = nodes.weight * nodes.slope, nodes.u
-        known = s.detach()
+        weighted_slope, u = nodes.weight * nodes.slope, nodes.u
+        constant_s = s.detach()
         # by Stein's lemma E f'' = E[f' U] / s, and the derivative by s is E[f' (U^2 - 1)] / s
         value = _tangent(
-            weighted.sum(-1),
-            ((weighted * u).sum(-1) / known, m),
-            ((weighted * (u * u - 1)).sum(-1) / known, s),
+            weighted_slope.sum(-1),
+            ((weighted_slope * u).sum(-1) / constant_s, m),
+            ((weighted_slope * (u * u - 1)).sum(-1) / constant_s, s),
         )
-        for place, before, after in nodes.steps:
-            value = value + (after - before) * pdf(place) / s
+        # a jump adds its height times the density of X there
+        for location, before, after in nodes.steps:
+            value = value + (after - before) * pdf(location) / s
         return value
 
-    return _chunked(moment, _count(curve), mean.reshape(-1), variance.reshape(-1).sqrt()).reshape(mean.shape)
+    return _chunked(moment, _node_count(curve), mean.reshape(-1), variance.reshape(-1).sqrt()).reshape(
+        mean.shape
+    )
 
 
 def _hermite(u: Tensor, terms: int) -> Iterator[Tensor]:
@@ -393,24 +439,27 @@ def _hermite(u: Tensor, terms: int) -> Iterator[Tensor]:
 
 
 def _coefficients(curve: Curve, mean: Tensor, deviation: Tensor, terms: int) -> Tensor:
-    """a_1 to a_terms of each law, shape (e, terms)."""
+    """Hermite coefficients a_k = E[f(m + s Z) h_k(Z)] of each law, k = 1, ..., terms, shape (e, terms).
 
-    def of(m: Tensor, s: Tensor) -> Tensor:
+    Their derivatives by m and s are E[f' h_k] and E[f' Z h_k], sums over the same nodes.
+    """
+
+    def coefficients(m: Tensor, s: Tensor) -> Tensor:
         nodes = _curve_nodes(curve, m, s)
         centred = nodes.difference - (nodes.weight * nodes.difference).sum(-1, keepdim=True)
-        rows = [nodes.weight * centred]
+        factors = [nodes.weight * centred]
         if m.requires_grad or s.requires_grad:
-            rows += [nodes.weight * nodes.slope, nodes.weight * nodes.slope * nodes.u]
-        stacked = torch.stack(rows, 1)
-        found = torch.cat([stacked @ h[..., None] for h in _hermite(nodes.u, terms)], -1)
-        slopes = list(zip(found.unbind(1)[1:], (m, s), strict=False))
-        for place, before, after in nodes.steps:
-            at = place.detach()
-            density = (pdf(at) * (before - after))[:, None]
-            slopes.append((density * torch.stack(list(_hermite(at, terms)), -1), place))
-        return _tangent(found[:, 0], *slopes)
+            factors += [nodes.weight * nodes.slope, nodes.weight * nodes.slope * nodes.u]
+        stacked = torch.stack(factors, 1)
+        sums = torch.cat([stacked @ h[..., None] for h in _hermite(nodes.u, terms)], -1)
+        derivatives = list(zip(sums.unbind(1)[1:], (m, s), strict=False))
+        for location, before, after in nodes.steps:
+            h = location.detach()
+            density = (pdf(h) * (before - after))[:, None]
+            derivatives.append((density * torch.stack(list(_hermite(h, terms)), -1), location))
+        return _tangent(sums[:, 0], *derivatives)
 
-    return _chunked(of, _count(curve), mean, deviation)
+    return _chunked(coefficients, _node_count(curve), mean, deviation)
 
 
 def curve_covariance(
@@ -430,31 +479,38 @@ def curve_covariance(
     point = variance == 0
     s = torch.where(point, 1.0, variance).sqrt()
     rho = off_points(covariance, point, i, j) / s[:, i] / s[:, j]
-    rho = rho + (rho.clamp(-1, 1) - rho).detach()
+    rho = _limited(rho, torch.ones_like(rho))
     allowed = 0.5 * tolerance * (s[:, i] * s[:, j]).detach()  # the other half is for the quadrature
     values = torch.zeros_like(rho)
-    rows = torch.arange(len(mean), device=mean.device)
+    rows = torch.arange(len(mean), device=mean.device)  # matrices that need more terms
     # All pairs of a matrix use the same number of terms: with the variances as diagonal, it is semidefinite.
     for terms in _TERMS:
         if not len(rows) or not len(i):
             break
         a = _coefficients(curve, mean[rows].flatten(), s[rows].flatten(), terms).unflatten(0, (len(rows), -1))
         bound = _remainder_bound(a, outputs[rows], rho[rows], i, j)
-        enough = (bound <= allowed[rows]) | (rho[rows] == 0)
-        done = enough.all(-1) | (terms == _TERMS[-1])
+        accurate = (bound <= allowed[rows]) | (rho[rows] == 0)
+        done = accurate.all(-1) | (terms == _TERMS[-1])
         if bool(done.any()):
             values = values.index_put((rows[done],), _series(a[done], i, j, rho[rows[done]]))
-        near_row, near_pair = (~enough & done[:, None]).nonzero(as_tuple=True)
-        if len(near_row):
-            row, one, other = rows[near_row], i[near_pair], j[near_pair]
+        # after the longest series, the pairs that it does not resolve
+        unresolved_row, pair = (~accurate & done[:, None]).nonzero(as_tuple=True)
+        if len(pair):
+            row = rows[unresolved_row]
+            x, y = i[pair], j[pair]
             integrals = _in_two_dimensions(
-                curve, mean[row, one], s[row, one], mean[row, other], s[row, other], rho[row, near_pair]
+                curve, mean[row, x], s[row, x], mean[row, y], s[row, y], rho[row, pair]
             )
-            values = values.index_put((row, near_pair), integrals)
+            values = values.index_put((row, pair), integrals)
         rows = rows[~done]
     largest = (outputs[:, i] * outputs[:, j]).clamp(min=0).sqrt().detach()
-    values = values + (torch.maximum(torch.minimum(values, largest), -largest) - values).detach()
-    return assembled(values, i, j, mean.shape[-1])
+    return assembled(_limited(values, largest), i, j, mean.shape[-1])
+
+
+def _limited(values: Tensor, largest: Tensor) -> Tensor:
+    """Limit absolute values, elementwise, and keep the gradients of those that exceed the limit."""
+    limited = torch.maximum(torch.minimum(values, largest), -largest)
+    return values + (limited - values).detach()
 
 
 def _remainder_bound(coefficients: Tensor, outputs: Tensor, rho: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -468,56 +524,71 @@ def _remainder_bound(coefficients: Tensor, outputs: Tensor, rho: Tensor, i: Tens
 
 def _in_two_dimensions(curve: Curve, *laws: Tensor) -> Tensor:
     """Covariances of pairs by :func:`_conditional`, some pairs at a time."""
-    count = (PANELS + 10 * len(KNOTS)) * _FEW_POINTS * (_FEW_PANELS + 8) * _FEW_POINTS
-    return _chunked(lambda *chunk: recomputed(_conditional, curve, *chunk), count, *laws)
+
+    def covariance(*chunk: Tensor) -> Tensor:
+        return recomputed(_conditional, curve, *chunk)
+
+    outer_nodes = (PANELS + 10 * len(KNOTS)) * _FEW_POINTS
+    inner_nodes = (_FEW_PANELS + 8) * _FEW_POINTS
+    return _chunked(covariance, outer_nodes * inner_nodes, *laws)
 
 
 def _series(coefficient: Tensor, i: Tensor, j: Tensor, rho: Tensor) -> Tensor:
-    """Sum over k of rho^k a_k b_k for the pairs (R, P) of coefficients (R, n, K)."""
+    """Sum over k of rho^k a_k b_k for the pairs (R, P) of coefficients (R, n, K), by Horner's method."""
 
-    def of(pair: Tensor) -> Tensor:
+    def sums(pair: Tensor) -> Tensor:
         value = torch.zeros_like(rho[:, pair])
         for a in coefficient.flip(-1).unbind(-1):
             value = (value + a[:, i[pair]] * a[:, j[pair]]) * rho[:, pair]
         return value.mT
 
-    return _chunked(of, 4 * len(rho), torch.arange(len(i), device=i.device)).mT
+    return _chunked(sums, 4 * len(rho), torch.arange(len(i), device=i.device)).mT
 
 
 def _conditional(curve: Curve, m_i: Tensor, s_i: Tensor, m_j: Tensor, s_j: Tensor, rho: Tensor) -> Tensor:
-    """Cov(f(X), f(Y)) as E[(f(X) - E f(X)) E[f(Y) | X]], pair by pair, for abs(rho) near 1."""
-    rest = (1 - rho) * (1 + rho)
-    r = (rest + (rest.clamp(min=_LEAST) - rest).detach()).sqrt()
-    outer = _curve_nodes(curve, m_i, s_i, _edges(curve, m_j, s_j, rho, r).detach(), few=True)
-    u, w = outer.u, outer.weight
+    """Cov(f(X), f(Y)) as E[(f(X) - E f(X)) E[f(Y) | X]], pair by pair, for abs(rho) near 1.
+
+    With U the standardised X, Y given X is normal with mean m_j + s_j rho U and standard deviation s_j r,
+    r^2 = 1 - rho^2. All arguments and the result are (e,).
+    """
+    r_square = (1 - rho) * (1 + rho)
+    r = (r_square + (r_square.clamp(min=_LEAST) - r_square).detach()).sqrt()
+    outer = _curve_nodes(curve, m_i, s_i, _conditional_edges(curve, m_j, s_j, rho, r).detach(), few=True)
+    weight = outer.weight
 
     def conditional_mean(u: Tensor) -> Tensor:
         """E[f(Y) | X] minus f(m_j), at standardised points of X, shape (e, k)."""
         centre = m_j[:, None] + (s_j * rho)[:, None] * u
         nodes = _curve_nodes(curve, centre.flatten(), (s_j * r)[:, None].expand_as(u).flatten(), few=True)
-        shift = nodes.moving((nodes.weight * nodes.difference).sum(-1), nodes.weight, lambda _, at: at)
+        shift = nodes.with_gradient(
+            (nodes.weight * nodes.difference).sum(-1), nodes.weight, lambda _, step: step
+        )
         # `shift` has the gradient of the mean; the rest is added without a gradient
         level = curve.function(centre.detach()) - curve.function(m_j.detach())[:, None]
         return shift.reshape(u.shape) + level
 
-    given = conditional_mean(u)
-    mean = (w * given).sum(-1, keepdim=True)
-    given = given - mean
-    centred = outer.difference - (w * outer.difference).sum(-1, keepdim=True)
+    y_given_x = conditional_mean(outer.u)
+    y_mean = (weight * y_given_x).sum(-1, keepdim=True)
+    y_centred = y_given_x - y_mean
+    x_centred = outer.difference - (weight * outer.difference).sum(-1, keepdim=True)
 
-    def at_step(place: Tensor, at: Tensor) -> Tensor:
+    def at_step(location: Tensor, step: Tensor) -> Tensor:
         with torch.no_grad():
-            return at * (conditional_mean(place[:, None]) - mean).squeeze(1)
+            return step * (conditional_mean(location[:, None]) - y_mean).squeeze(1)
 
-    return outer.moving((w * centred * given).sum(-1), w * given.detach(), at_step)
+    covariance = (weight * x_centred * y_centred).sum(-1)
+    return outer.with_gradient(covariance, weight * y_centred.detach(), at_step)
 
 
-def _edges(curve: Curve, m: Tensor, s: Tensor, rho: Tensor, r: Tensor) -> Tensor:
-    """Standardised points of X where E[f(Y) | X] bends or starts to bend."""
-    along = torch.where(rho == 0, 1.0, rho)
+def _conditional_edges(curve: Curve, m: Tensor, s: Tensor, rho: Tensor, r: Tensor) -> Tensor:
+    """Standardised points (e, k) of X where E[f(Y) | X] bends or starts to bend.
+
+    Y bends at x where m + s rho x is a bend of f; noise of size r smooths it over a distance r / abs(rho).
+    """
+    safe_rho = torch.where(rho == 0, 1.0, rho)
     bends = curve.bends or (0.0,)
     ends = torch.tensor([*bends, *_around(curve, _FEW_KNOTS)], dtype=m.dtype, device=m.device)
-    centre = (ends - m[:, None]) / (s * along)[:, None]
-    steps = torch.tensor(_GRADED, dtype=m.dtype, device=m.device)
-    around = centre[:, : len(bends), None] + (r / along.abs())[:, None, None] * steps
-    return torch.cat([centre, around.flatten(1)], -1)
+    centre = (ends - m[:, None]) / (s * safe_rho)[:, None]
+    distances = torch.tensor(_GRADED, dtype=m.dtype, device=m.device)
+    graded = centre[:, : len(bends), None] + (r / safe_rho.abs())[:, None, None] * distances
+    return torch.cat([centre, graded.flatten(1)], -1)

@@ -31,6 +31,8 @@ from sdp_ref.laws.gaussian import AnyGaussian
 
 
 def dtype(subject: Subject, seed: int) -> Iterator[Case]:
+    """Mean (B, m) and covariance (B, m, m) have the dtype of the input."""
+
     def judge(net: nn.Module, x: Law) -> Verdict:
         got = subject.predict(net, x)
         for name, value in (("mean", got.mean), ("covariance", got.covariance)):
@@ -66,6 +68,7 @@ _ASYMMETRY = 1e-10
 
 @over_generic_cases
 def symmetry(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
+    """Covariances (B, m, m) are symmetric, to 1e-10 of the product of standard deviations."""
     got = subject.predict(net, x).detached()
     if not got.full:
         raise NotApplicable("a marginal result has no off-diagonal entries")
@@ -139,19 +142,20 @@ def far_tails(subject: Subject, _seed: int) -> Iterator[Case]:
     """Finite at abs(mean / std) = 40, at standard deviations of 1e-3, 1 and 1e3."""
     judge = _finite(subject)
     std = tensor([[1.0], [1.0], [1e-3], [1e-3], [1e3], [1e3]])
-    one = DiagonalGaussian(40 * std * tensor([[-1.0], [1.0]] * 3), std**2)
-    pattern = tensor([[1, -1, 1], [-1, -1, -1], [1, 0, -1]])
-    unit = tensor([[[1, 0.5, -0.5], [0.5, 1, 0.2], [-0.5, 0.2, 1]]])
-    size = tensor([1, 1, 1, 1e-3, 1e-3, 1e-3, 1e3, 1e3, 1e3]).unsqueeze(1)
-    three = Gaussian(40 * size * pattern.repeat(3, 1), size.unsqueeze(2) ** 2 * unit)
+    of_one_unit = DiagonalGaussian(40 * std * tensor([[-1.0], [1.0]] * 3), std**2)
+    signs = tensor([[1, -1, 1], [-1, -1, -1], [1, 0, -1]])
+    correlation = tensor([[[1, 0.5, -0.5], [0.5, 1, 0.2], [-0.5, 0.2, 1]]])
+    stds = tensor([1, 1, 1, 1e-3, 1e-3, 1e-3, 1e3, 1e3, 1e3]).unsqueeze(1)
+    of_three_units = Gaussian(40 * stds * signs.repeat(3, 1), stds.unsqueeze(2) ** 2 * correlation)
     for name in subject.activations:
         wide = name not in _NOT_WIDE
         for last in (False, True):
-            yield Case(units(name, 1, last=last), one if wide else one[:4], judge)
-            yield Case(units(name, 3, last=last), three if wide else three[:6], judge)
+            yield Case(units(name, 1, last=last), of_one_unit if wide else of_one_unit[:4], judge)
+            yield Case(units(name, 3, last=last), of_three_units if wide else of_three_units[:6], judge)
 
 
 def perfect_correlation(subject: Subject, _seed: int) -> Iterator[Case]:
+    """Finite for two units with correlation 1 or -1, at equal, opposite and different means."""
     judge = _finite(subject)
     means = ((0.0, 0.0), (0.7, 0.7), (0.7, -0.7), (0.7, 0.2), (-2.0, 1.0))
     grid = list(itertools.product(means, (1.0, -1.0), (1.0, 2.0)))
@@ -183,6 +187,7 @@ def deficient_rank(subject: Subject, _seed: int) -> Iterator[Case]:
 
 @over_generic_cases
 def inputs_kept(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
+    """The tensors of the input law keep values, shapes, gradients and identity."""
     tensors = {f.name: v for f in fields(x) if isinstance(v := getattr(x, f.name), Tensor)}
     before = {name: (v.clone(), v.requires_grad, v.shape) for name, v in tensors.items()}
     subject.predict(net, x)
@@ -249,20 +254,21 @@ def _equal(a: Any, b: Any) -> bool:
 def law(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
     """Samples have the reported mean and covariance, and the density integrates to one and to that mean."""
     seed_globally(0)
-    found = subject.rule.propagate(net, x)
-    got = as_prediction(found, x).detached()
-    if isinstance(found, Gaussian | DiagonalGaussian):
+    result = subject.rule.propagate(net, x)
+    got = as_prediction(result, x).detached()
+    if isinstance(result, Gaussian | DiagonalGaussian):
         raise NotApplicable("its results are Gaussian, so mean and covariance determine them")
-    verdicts = [each for each in (_drawn(found, got), _integrated(found, got)) if each is not None]
+    verdicts = [v for v in (_sampled(result, got), _integrated(result, got)) if v is not None]
     if not verdicts:
         raise NotApplicable("its results have neither samples nor a known density")
-    failed = [each for each in verdicts if not each.passed]
-    return failed[0] if failed else max(verdicts, key=lambda each: each.share)
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    return failed[0] if failed else max(verdicts, key=lambda verdict: verdict.share)
 
 
-def _drawn(found: Law, got: Prediction) -> Verdict | None:
+def _sampled(result: Law, got: Prediction) -> Verdict | None:
+    """Whether samples have the reported moments; None if the law cannot be sampled."""
     try:
-        draws = found.sample(DRAWS, torch.Generator().manual_seed(0)).detach().flatten(2).double()
+        draws = result.sample(DRAWS, torch.Generator().manual_seed(0)).detach().flatten(2).double()
     except UndefinedError:
         return None
     mean, second, errors = compare.moments_of(draws.movedim(0, 1))
@@ -272,31 +278,26 @@ def _drawn(found: Law, got: Prediction) -> Verdict | None:
     return replace(verdict, detail=f"of its samples: {verdict.detail}")
 
 
-def _integrated(found: Law, got: Prediction) -> Verdict | None:
-    """Integrals of the density by importance sampling, half from the law itself and half from a Gaussian.
+def _integrated(result: Law, got: Prediction) -> Verdict | None:
+    """Whether the density integrates to one and to the reported mean; None if it is not known.
 
-    The Gaussian has twice the covariance. Thanks to the samples from the law itself, no weight exceeds two,
-    however narrow the components of a mixture are.
+    Integrals are computed by importance sampling: with p the density and q that of the points, they are the
+    means of p / q and of p / q (x - mean), which must be 1 and 0.
     """
     factor, failed = torch.linalg.cholesky_ex(2 * got.covariance.double())
     if not got.full or bool(failed.any()):
         return None
-    generator, event = torch.Generator().manual_seed(1), found.event_shape
-    noise = torch.randn((DRAWS, *got.mean.shape), generator=generator, dtype=torch.float64)
-    centre, dtype = got.mean.double(), found.location.dtype
+    mean = got.mean.double()
     try:
-        own = found.sample(DRAWS, generator).detach().flatten(2).double()
-        points = torch.cat([centre + (factor @ noise.unsqueeze(-1)).squeeze(-1), own])
-        density = found.log_prob(points.unflatten(2, event).to(dtype)).detach()
+        points, weights = _importance_sample(result, mean, factor)
     except UndefinedError:
         return None
-    wide = torch.distributions.MultivariateNormal(centre, scale_tril=factor).log_prob(points)
-    weights = 2 / (1 + (wide - density).exp())
-    integrand = torch.cat([weights.unsqueeze(2), weights.unsqueeze(2) * (points - centre)], 2)
-    one = torch.zeros(centre.shape[0], 1 + centre.shape[1], dtype=torch.float64)
-    one[:, 0] = 1
-    error = (integrand.mean(0) - one).abs()
-    tolerance = compare.STANDARD_ERRORS * integrand.std(0) / (2 * DRAWS) ** 0.5 + compare.RELATIVE * one
+    integrand = torch.cat([weights.unsqueeze(2), weights.unsqueeze(2) * (points - mean)], 2)
+    expected = torch.zeros(mean.shape[0], 1 + mean.shape[1], dtype=torch.float64)
+    expected[:, 0] = 1
+    error = (integrand.mean(0) - expected).abs()
+    errors_of_means = compare.STANDARD_ERRORS * integrand.std(0) / (2 * DRAWS) ** 0.5
+    tolerance = errors_of_means + compare.RELATIVE * expected
     share = float((error / tolerance.clamp(min=1e-300)).nan_to_num(torch.inf, torch.inf).max())
     text = (
         f"its density integrates to {float(weights.mean()):.6g}, and the error of its mean is "
@@ -304,3 +305,19 @@ def _integrated(found: Law, got: Prediction) -> Verdict | None:
     )
     numbers = {"error": float(error.max()), "tolerance": float(tolerance.max())}
     return Verdict(share <= 1, text, numbers, share)
+
+
+def _importance_sample(result: Law, mean: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
+    """Points (2 DRAWS, B, m), half from a Gaussian and half from the law, and weights p / q (2 DRAWS, B).
+
+    The Gaussian g has twice the covariance, given by its `factor`. With q = (p + g) / 2, the weight is
+    2 / (1 + g / p), at most two, however narrow the components of a mixture are.
+    """
+    generator = torch.Generator().manual_seed(1)
+    noise = torch.randn((DRAWS, *mean.shape), generator=generator, dtype=torch.float64)
+    from_law = result.sample(DRAWS, generator).detach().flatten(2).double()
+    points = torch.cat([mean + (factor @ noise.unsqueeze(-1)).squeeze(-1), from_law])
+    inputs = points.unflatten(2, result.event_shape).to(result.location.dtype)
+    log_density = result.log_prob(inputs).detach()
+    log_gaussian = torch.distributions.MultivariateNormal(mean, scale_tril=factor).log_prob(points)
+    return points, 2 / (1 + (log_gaussian - log_density).exp())

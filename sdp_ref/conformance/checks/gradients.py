@@ -161,9 +161,9 @@ def _finite(subject: Subject, rule: Any, net: nn.Module, x: AnyGaussian) -> Verd
     mean = x.location.clone().requires_grad_()
     second = (x.variance if isinstance(x, DiagonalGaussian) else x.covariance).clone().requires_grad_()
     total = _scalar(subject, rule, net, type(x)(mean, second))
-    found = torch.autograd.grad(total, [mean, second], allow_unused=True)
+    gradients = torch.autograd.grad(total, [mean, second], allow_unused=True)
     names = ("mean", "variance" if isinstance(x, DiagonalGaussian) else "covariance")
-    for name, gradient in zip(names, found, strict=True):
+    for name, gradient in zip(names, gradients, strict=True):
         if gradient is not None and not bool(torch.isfinite(gradient).all()):
             return Verdict(False, f"at a singular input the gradient in the {name} is not finite")
     return Verdict(True)

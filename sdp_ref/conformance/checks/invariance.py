@@ -35,10 +35,10 @@ def scale(subject: Subject, seed: int) -> Iterator[Case]:
         raise NotApplicable("it takes no positively homogeneous activation (ReLU, LeakyReLU)")
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-        one = subject.estimate(net, x)
+        sample = subject.estimate(net, x)
         errors, worst = compare.simulated(subject, net, x), Verdict(True)
         for c in SCALES:
-            rescaled = Prediction(c * one.mean, c**2 * one.covariance, one.full)
+            rescaled = Prediction(c * sample.mean, c**2 * sample.covariance, sample.full)
             want = compare.like(rescaled, errors and errors.times(c))
             verdict = within(subject.estimate(net, cases.moved(x, c * x.mean, c**2)), want)
             if not verdict.passed:
@@ -59,7 +59,7 @@ def permutation(subject: Subject, seed: int) -> Iterator[Case]:
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
         layers = [m for m in net.children() if isinstance(m, nn.Linear)]
-        sizes = [layers[0].in_features, *(layer.out_features for layer in layers)]
+        sizes = [layers[0].in_features] + [layer.out_features for layer in layers]
         orders = [torch.arange(n).roll(1) for n in sizes]
         if isinstance(x, Gaussian):
             orders[0] = torch.arange(sizes[0])
@@ -127,13 +127,16 @@ _ROUNDING = 1e-10
 """Relative difference of repeated calls: BLAS sums may depend on the memory alignment of a matrix."""
 
 
-def _same(one: Prediction, other: Prediction) -> Verdict:
-    return within(other, compare.expected(one.mean, one.covariance, relative=_ROUNDING))
+def _same(first: Prediction, second: Prediction) -> Verdict:
+    return within(second, compare.expected(first.mean, first.covariance, relative=_ROUNDING))
 
 
 @over_generic_cases
 def determinism(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
-    return _same(*(subject.predict(net, x).detached() for _ in range(2)))
+    """Two predictions for the same net and law are equal."""
+    first = subject.predict(net, x).detached()
+    second = subject.predict(net, x).detached()
+    return _same(first, second)
 
 
 @dataclass(frozen=True)
@@ -158,16 +161,19 @@ def prepare(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
 
 
 def threads(subject: Subject, seed: int) -> Iterator[Case]:
+    """One thread and two give the same result, up to rounding."""
+
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-        before, found = torch.get_num_threads(), []
+        before = torch.get_num_threads()
+        results = []
         try:
             for number in (1, 2):
                 torch.set_num_threads(number)
-                found.append(subject.estimate(net, x))
+                results.append(subject.estimate(net, x))
         finally:  # the rule may raise
             torch.set_num_threads(before)
-        want = compare.like(found[0], compare.simulated(subject, net, x))
-        return within(found[1], want)
+        want = compare.like(results[0], compare.simulated(subject, net, x))
+        return within(results[1], want)
 
     yield from (Case(net, x, judge) for net, x in cases.generic(subject, seed))
     wide, (inputs,) = cases.structured(None, seed)["wide"]  # large enough for torch to use several threads
@@ -176,18 +182,20 @@ def threads(subject: Subject, seed: int) -> Iterator[Case]:
 
 @over_generic_cases
 def global_generators(subject: Subject, net: nn.Module, x: AnyGaussian) -> Verdict:
+    """A prediction neither reads nor moves the global generators of torch, numpy and random."""
+
     def result() -> Prediction:
         return as_prediction(subject.rule.propagate(net, x), x).detached()
 
     seed_globally(1)
     before = generators()
-    one = result()
+    first = result()
     if generators() != before:
         sources = ("torch", "numpy", "random")
         moved = [s for s, a, b in zip(sources, before, generators(), strict=True) if a != b]
         return Verdict(False, f"it moved the global generator of {' and '.join(moved)}", {}, 1.0)
     seed_globally(1)
-    if not _same(one, result()).passed:
+    if not _same(first, result()).passed:
         raise NotApplicable("it does not repeat itself under one global seed (see determinism)")
     seed_globally(2)
-    return _same(one, result())
+    return _same(first, result())

@@ -47,9 +47,9 @@ def small_noise(subject: Subject, seed: int) -> Iterator[Case]:
     """Mean f(x) and covariance J S J^T; for marginal rules one layer with its activation, and single ops."""
     judge = partial(_agrees_with_linearisation, subject)
     for name in subject.activations:
-        one = chain(linear([[1.0]], [0.5]), activation(name).build())
+        unit = chain(linear([[1.0]], [0.5]), activation(name).build())
         point = DiagonalGaussian(cases.tensor([[0.25], [-0.75]]), cases.tensor([[SMALL**2]] * 2))
-        yield Case(one, point, judge)
+        yield Case(unit, point, judge)
         if name == "leaky_relu":
             yield Case(chain(linear([[1.0]], [0.5]), nn.LeakyReLU(0.1)), point, judge)
         sizes = ((2, 2), *cases.WIDTHS[1:]) if name in cases.representative(subject) else ()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sdp_ref.activations import ACTIVATIONS, activation
 from sdp_ref.conformance import cases, compare, reference
 from sdp_ref.conformance.cases import OPS, chain, indices, linear, tensor, units
-from sdp_ref.conformance.reference import Moments, Pair, Unit
+from sdp_ref.conformance.reference import OpMoments, Pair, Unit
 from sdp_ref.conformance.subject import DRAWS, NotApplicable, Subject
 from sdp_ref.conformance.trial import Case, Judge, Verdict
 from sdp_ref.laws import DiagonalGaussian, Gaussian
@@ -44,6 +44,7 @@ def joint_moments(subject: Subject, _seed: int) -> Iterator[Case]:
 
 
 def marginal_moments(subject: Subject, _seed: int) -> Iterator[Case]:
+    """Linear and activation: mean and variance of one unit, shape (B, 1)."""
     require(subject, "marginal moments")
 
     for name in reference.known(subject.activations):
@@ -115,21 +116,28 @@ def _matrices(rows: Iterable[Sequence[float]]) -> Tensor:
 def _tolerances(
     subject: Subject, mean: Tensor, covariance: Tensor, spread: Tensor, std: Tensor
 ) -> compare.Expected:
-    own = stated_tolerance(subject)
-    ss = std.unsqueeze(-1) * std.unsqueeze(-2)
-    eye = torch.eye(mean.shape[-1], dtype=torch.bool)
-    absolute = torch.where(eye, max(_VARIANCE, own), max(_ABSOLUTE, own))
-    tolerance = compare.RELATIVE * covariance.abs() + absolute * ss
-    of_mean = max(1e-6, own) * std + 1e-12 * mean.abs()
+    """Expected moments with tolerances; `std` are those of the inputs of the units.
+
+    A covariance is the mean of a product; `spread` are the variances of these products, for standard errors.
+    """
+    stated = stated_tolerance(subject)
+    std_products = std.unsqueeze(-1) * std.unsqueeze(-2)
+    is_variance = torch.eye(mean.shape[-1], dtype=torch.bool)
+    absolute = torch.where(is_variance, max(_VARIANCE, stated), max(_ABSOLUTE, stated))
+    covariance_tolerance = compare.RELATIVE * covariance.abs() + absolute * std_products
+    mean_tolerance = max(1e-6, stated) * std + 1e-12 * mean.abs()
+    expected = compare.Expected(mean, covariance, mean_tolerance, covariance_tolerance)
+    if not subject.sampling:
+        return expected
     variance = covariance.diagonal(dim1=-2, dim2=-1)
-    errors = compare.StandardErrors((variance / DRAWS).sqrt(), (spread.clamp(min=0) / DRAWS).sqrt())
-    return compare.Expected(mean, covariance, of_mean, tolerance).plus(errors if subject.sampling else None)
+    mean_error, covariance_error = (variance / DRAWS).sqrt(), (spread.clamp(min=0) / DRAWS).sqrt()
+    return expected.plus(compare.StandardErrors(mean_error, covariance_error))
 
 
 def stated_tolerance(subject: Subject) -> float:
     """Error of moments that a rule admits by a `tolerance` above the usual 1e-6, otherwise 0."""
-    own = getattr(subject.rule, "tolerance", None)
-    return own if isinstance(own, float) and 1e-6 < own < 1 else 0.0
+    tolerance = getattr(subject.rule, "tolerance", None)
+    return tolerance if isinstance(tolerance, float) and 1e-6 < tolerance < 1 else 0.0
 
 
 _SHIFTS = ((-2.0, 2.0), (4.0, 0.0), (0.0, 4.0))
@@ -155,10 +163,10 @@ def mean_shift(subject: Subject, _seed: int) -> Iterator[Case]:
         truth, other = _true_change(name, low, high), _correlated(high)
 
         def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-            here, there = subject.estimate(net, x), subject.estimate(net, other)
-            if not here.full:
+            at_low, at_high = subject.estimate(net, x), subject.estimate(net, other)
+            if not at_low.full:
                 raise NotApplicable("a marginal result has no off-diagonal entries")
-            a, b = float(here.covariance[0, 0, 1]), float(there.covariance[0, 0, 1])
+            a, b = float(at_low.covariance[0, 0, 1]), float(at_high.covariance[0, 0, 1])
             share = (b - a) / truth
             numbers = {"here": a, "there": b, "change": b - a, "true_change": truth}
             text = (
@@ -309,20 +317,22 @@ def several(subject: Subject, _seed: int) -> Iterator[Case]:
     whole = "moments" in subject.claims
     for name, module in OPS.items():
         for row in reference.of_op(name)[: None if whole else 1]:
-            yield _case(subject, name, module, row, whole)
+            yield _op_case(subject, name, module, row, whole)
 
 
-def _case(subject: Subject, name: str, module: nn.Module, row: Moments, whole: bool) -> Case:
-    mean, covariance, own = tensor([row.mean]), tensor([row.covariance]), stated_tolerance(subject)
+def _op_case(subject: Subject, name: str, module: nn.Module, row: OpMoments, whole: bool) -> Case:
+    mean, covariance = tensor([row.mean]), tensor([row.covariance])
+    stated = stated_tolerance(subject)
     x: AnyGaussian = Gaussian(mean, covariance)
     if torch.equal(covariance[0], covariance[0].diagonal().diag()):
         x = DiagonalGaussian(mean, covariance.diagonal(dim1=1, dim2=2))
     expectation, moments = tensor([row.expectation]), tensor([row.moments])
     variance = moments.diagonal(dim1=1, dim2=2)
     of_mean, of_covariance = APPROXIMATE.get(name, (_EXACT, _EXACT))
-    mean_tolerance = max(of_mean, own) * variance.sqrt()
-    tolerance = (max(of_covariance, own) * variance.amax()).expand_as(moments)
-    net, want = chain(module), compare.Expected(expectation, moments, mean_tolerance, tolerance)
+    mean_tolerance = max(of_mean, stated) * variance.sqrt()
+    tolerance = (max(of_covariance, stated) * variance.amax()).expand_as(moments)
+    net = chain(module)
+    want = compare.Expected(expectation, moments, mean_tolerance, tolerance)
     want = want.plus(compare.simulated(subject, net, x))
     return _compared(subject, net, x, want, full=whole and moments.shape[-1] > 1)
 
@@ -342,7 +352,9 @@ _VANISHED = 1e-3
 def second_order(subject: Subject, seed: int) -> Iterator[Case]:
     """E f(X) = f(m) + 1/2 tr(H S) + o(S), for nets with smooth activations.
 
-    The covariance is not tested: its second-order terms require third derivatives, and no claim covers it.
+    The error of (mean - f(m)) / t, at covariances t S that decrease tenfold, must decrease with t unless it
+    is negligible. The covariance is not tested: its second-order terms require third derivatives, and no
+    claim covers it.
     """
     require(subject, "second order")
     smooth = [name for name in subject.activations if not ACTIVATIONS[name].kinks]
@@ -352,19 +364,23 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
         raise NotApplicable("it samples: the error of its mean hides the second order")
 
     def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
-        half, scale = half_trace(net, x)
+        expected, scale = half_trace(net, x)
         value = net(x.mean).detach()
-        shifts = [(subject.estimate(net, cases.moved(x, x.mean, t)).mean - value) / t for t in _NOISE]
-        errors = [(shift - half).abs() / scale for shift in shifts]
-        bad = torch.zeros_like(half, dtype=torch.bool)
+        shifts = []
+        for t in _NOISE:
+            mean = subject.estimate(net, cases.moved(x, x.mean, t)).mean
+            shifts.append((mean - value) / t)
+        errors = [(shift - expected).abs() / scale for shift in shifts]
+        wrong = torch.zeros_like(expected, dtype=torch.bool)
         for before, after in itertools.pairwise(errors):
+            decreases = after <= _FALL * before
             # written such that NaN and infinity fail
-            bad |= ~((after <= _FALL * before) | (after <= _VANISHED))
+            wrong |= ~(decreases | (after <= _VANISHED))
         share = float((errors[-1] / _VANISHED).max())
-        if not bool(bad.any()):
+        if not bool(wrong.any()):
             return Verdict(True, share=min(share, 1.0))
-        row, k = bad.nonzero()[0].tolist()
-        got, want = float(shifts[-1][row, k]), float(half[row, k])
+        row, k = wrong.nonzero()[0].tolist()
+        got, want = float(shifts[-1][row, k]), float(expected[row, k])
         tolerance = _VANISHED * float(scale[row, k])
         numbers = {"got": got, "expected": want, "error": abs(got - want), "tolerance": tolerance}
         text = (
@@ -374,8 +390,8 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
         return Verdict(False, text, numbers, share, row)
 
     for name in smooth:
-        one = chain(linear([[1.0]], [0.5]), activation(name).build())
-        yield Case(one, DiagonalGaussian(tensor([[0.25], [-1.25]]), tensor([[1.0], [0.5]])), judge)
+        net = chain(linear([[1.0]], [0.5]), activation(name).build())
+        yield Case(net, DiagonalGaussian(tensor([[0.25], [-1.25]]), tensor([[1.0], [0.5]])), judge)
         sizes = cases.WIDTHS[1:] if name in cases.representative(subject) else ()
         for net, x in cases.layers(sizes, name, seed):
             yield Case(net, x, judge)

@@ -139,10 +139,10 @@ def vector_norm(call: Call, x: Value, *, ord: float, dim: Any, keepdim: bool, **
 
 def normalised(call: Call, above: Value, below: Value) -> Value | None:
     """Express x divided by its own length, as in ``F.normalize``, as an RMSNorm, which has better moments."""
-    found = _length_of(call, above, below)
-    if found is None or found[1] > _NO_LENGTH:
+    length = _length_of(call, above, below)
+    if length is None or length[1] > _NO_LENGTH:
         return None
-    dims, least = found
+    dims, least = length
     n = math.prod(above.event[d] for d in dims)
     ends = list(range(-len(dims), 0))
     sizes = tuple(above.event[d] for d in dims)

@@ -27,6 +27,7 @@ from sdp_ref.graph.replay import Value
 
 @by_name
 def linear(call: Call, x: Value, *, weight: Any, bias: Any) -> Value:
+    """``aten.linear`` for values (..., n) and a weight (m, n)."""
     fixed(weight, bias)
     last(x, 1, "a linear map")
     if weight.ndim != 2:
@@ -184,10 +185,10 @@ def dropout(call: Call, x: Value, *, p: float, train: bool) -> Value:
 
 def rearranged(call: Call, *_args: Any, **_options: Any) -> Value:
     """An op whose outputs are components of a value, constants, or 0."""
-    found = call.replay.sources()
-    if found is None:
+    rearrangement = call.replay.sources()
+    if rearrangement is None:
         raise NoFormulaError(f"{call.replay.name} that does not keep the batch dimension")
-    layout, sources = found
+    layout, sources = rearrangement
     replay = replace(call.replay, layout=layout)
     constant = replay.constant()
     parts = []

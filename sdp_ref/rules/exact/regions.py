@@ -36,71 +36,80 @@ class Cell:
     """A simple polytope: each of its `vertices` (k, n) lies on n facets.
 
     `facets` (k, facets) is the incidence matrix. `planes` (facets, n + 1) are outer unit normals a and
-    offsets b of the facets: a z + b <= 0 inside. `place` is the position in the tree of cuts, the cut above
-    and the side (0 or 1), and None for its root.
+    offsets b of the facets: a z + b <= 0 inside. `tree_position` is the position in the tree of cuts, the cut
+    above and the side (0 or 1), and None for its root.
     """
 
     vertices: Array
     facets: Flags
     planes: Array
-    place: tuple[int, int] | None = None
+    tree_position: tuple[int, int] | None = None
 
     @classmethod
     def box(cls, n: int, half: float) -> Cell:
+        """The cube from -`half` to `half` in each of n dimensions."""
         high = np.array(list(itertools.product((False, True), repeat=n)), dtype=bool).reshape(2**n, n)
         normals = np.concatenate([np.eye(n), -np.eye(n)])
         planes = np.concatenate([normals, np.full((2 * n, 1), -half)], 1)
         return cls(np.where(high, half, -half), np.concatenate([high, ~high], 1), planes)
 
     def cut(self, plane: Array) -> tuple[Cell, Cell, Array] | None:
-        """Cut by a hyperplane; return both sides and the new vertices, or None if it does not cut."""
+        """Cut by a hyperplane (n + 1,); return both sides and the new vertices (k, n).
+
+        None if the hyperplane does not cut the polytope. A new vertex lies on every edge that crosses the
+        hyperplane, and on the facets of that edge.
+        """
         n = self.vertices.shape[1]
         distance = self.vertices @ plane[:n] + plane[n]
-        above = distance > -ON
-        if above.all() or not (distance > ON).any():
+        is_high = distance > -ON
+        if is_high.all() or not (distance > ON).any():
             return None
-        high, low = np.flatnonzero(above), np.flatnonzero(~above)
-        own = self.facets.astype(np.float32)
-        i, j = np.nonzero(own[high] @ own[low].T > n - 1.5)  # edges that cross the hyperplane
-        i, j = high[i], low[j]
-        share = np.clip(distance[i] / (distance[i] - distance[j]), 0, 1)[:, None]
-        fresh = self.vertices[i] + share * (self.vertices[j] - self.vertices[i])
-        edges = self.facets[i] & self.facets[j]
+        high, low = np.flatnonzero(is_high), np.flatnonzero(~is_high)
+        # two vertices are joined by an edge if they share n - 1 facets
+        incidence = self.facets.astype(np.float32)
+        high_end, low_end = np.nonzero(incidence[high] @ incidence[low].T > n - 1.5)
+        i, j = high[high_end], low[low_end]
+        fraction = np.clip(distance[i] / (distance[i] - distance[j]), 0, 1)[:, None]
+        new_vertices = self.vertices[i] + fraction * (self.vertices[j] - self.vertices[i])
+        facets_of_edges = self.facets[i] & self.facets[j]
 
-        def side(kept: Indices, outer: Array) -> Cell:
-            facets = np.concatenate([self.facets[kept], edges])
+        def side(kept: Indices, outer_plane: Array) -> Cell:
+            facets = np.concatenate([self.facets[kept], facets_of_edges])
             used = facets.any(0)
-            new = np.arange(len(facets)) >= len(kept)
+            on_cut = np.arange(len(facets)) >= len(kept)
             return Cell(
-                np.concatenate([self.vertices[kept], fresh]),
-                np.concatenate([facets[:, used], new[:, None]], 1),
-                np.concatenate([self.planes[used], outer[None]]),
+                np.concatenate([self.vertices[kept], new_vertices]),
+                np.concatenate([facets[:, used], on_cut[:, None]], 1),
+                np.concatenate([self.planes[used], outer_plane[None]]),
             )
 
-        return side(low, plane), side(high, -plane), fresh
+        return side(low, plane), side(high, -plane), new_vertices
 
     def surface(self) -> tuple[Indices, Indices]:
-        """Triangulate the facets by pulling vertices.
+        """Triangulate the facets by pulling vertices; return vertices (simplices, n) and facets (simplices,).
 
         Every simplex is a chain of faces F1 > F2 > ..., represented by their first vertices, in which no face
-        contains the first vertex of its predecessor.
+        contains the first vertex of its predecessor. A face at a vertex is a set of the n facets of the
+        vertex, which is written as a bit set.
 
         References
         ----------
         Cohen and Hickey, "Two algorithms for determining volumes of convex polyhedra", J. ACM 1979.
         """
         count, n = self.vertices.shape
-        own = np.nonzero(self.facets)[1].reshape(count, n)
-        on = self.facets.T[own]  # (vertex, facet of it, vertex): whether the last lies on that facet
-        holds = np.ones((count, 2**n, count), dtype=bool)
+        facets_of_vertex = np.nonzero(self.facets)[1].reshape(count, n)
+        # (vertex, facet of it, vertex): whether the last lies on that facet
+        lies_on = self.facets.T[facets_of_vertex]
+        # (vertex, set of its facets, vertex): whether the last lies on all of them
+        lies_on_all = np.ones((count, 2**n, count), dtype=bool)
         for subset in range(1, 2**n):
             last = subset.bit_length() - 1
-            np.logical_and(holds[:, subset - 2**last], on[:, last], out=holds[:, subset])
+            np.logical_and(lies_on_all[:, subset - 2**last], lies_on[:, last], out=lies_on_all[:, subset])
         orders, subsets = _flags(n)
-        chains = holds.argmax(2)[:, subsets]
-        facet = own[:, orders[:, 0]]
-        kept = (np.diff(chains, axis=2) != 0).all(2)
-        return chains[kept], facet[kept]
+        chains = lies_on_all.argmax(2)[:, subsets]  # the first vertex of each face of a chain
+        facet = facets_of_vertex[:, orders[:, 0]]
+        is_simplex = (np.diff(chains, axis=2) != 0).all(2)
+        return chains[is_simplex], facet[is_simplex]
 
 
 @functools.cache
@@ -111,7 +120,9 @@ def _flags(n: int) -> tuple[Indices, Indices]:
 
 
 def nearest(points: Array, radius: float) -> tuple[Array, bool]:
-    """Return a point of the convex hull within a radius of the origin, if there is one.
+    """Return a point (n,) of the hull of points (k, n), and whether the hull may meet a ball at the origin.
+
+    False means that no point of the hull is. The point is the closest to the origin only approximately.
 
     References
     ----------
@@ -154,6 +165,12 @@ Bend = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def walk(steps: Sequence[Step], operations: Sequence[Operation], start: Tensor, bend: Bend) -> Tensor:
+    """Compute the output of a net as an affine function on each of a growing number of cells.
+
+    Values are (cells, n + 1, *event), the constant last; `start` has one cell. At a kink, `bend` cuts the
+    cells where a unit is zero, and returns for every new cell the index of the one that it was part of, and
+    whether each unit is positive on it, (cells, *event).
+    """
     values = {0: start}
     numbered = enumerate(zip(steps, operations, last_uses(steps), strict=True), start=1)
     for number, (step, operation, unneeded) in numbered:
@@ -213,12 +230,12 @@ class Regions:
         cells: list[Cell] = []
         parents: list[int] = []
         above: list[Flags] = []
-        for number, (cell, own) in enumerate(zip(self.cells, planes, strict=True)):
+        for number, (cell, planes_of_cell) in enumerate(zip(self.cells, planes, strict=True)):
             waiting = len(self.cells) - number - 1
-            parts = self._parts(cell, own, self.most - len(cells) - waiting)
+            parts = self._parts(cell, planes_of_cell, self.most - len(cells) - waiting)
             cells += parts
             parents += [number] * len(parts)
-            above += [self._above(part, own) for part in parts]
+            above += [self._above(part, planes_of_cell) for part in parts]
         self.cells = cells
         sides = torch.from_numpy(np.array(above)).unflatten(1, value.shape[2:])
         return torch.tensor(parents, device=value.device), sides.to(value.device)
@@ -231,46 +248,64 @@ class Regions:
         return planes, np.array(self.children, dtype=np.intp).reshape(-1, 2)
 
     def _parts(self, cell: Cell, planes: Array, most: int) -> list[Cell]:
-        """Pieces of a cell between the hyperplanes that meet it."""
+        """Pieces of a cell between the hyperplanes that meet it.
+
+        `planes` (units, n + 1) are those where units of the next layer are zero. The closest to the origin
+        cut first. More than `most` pieces raise an error.
+        """
         varying = planes[:, :-1].any(1)  # a constant unit has no kink
         close = np.flatnonzero(varying & (np.abs(planes[:, -1]) < self.radius))
         if len(close) and not len(cell.planes):
             if (n := planes.shape[1] - 1) > MOST_INPUTS:
                 raise NoFormulaError(f"kinks within the noise of {n} inputs, more than {MOST_INPUTS}")
             cell = Cell.box(n, max(_BEYOND, self.radius))
-        todo, done = [(cell, close[np.abs(planes[close, -1]).argsort(kind="stable")])], []
-        while todo:
-            cell, units = todo.pop()
-            distance = cell.vertices @ planes[units, :-1].T + planes[units, -1]
-            units = units[(distance.min(0) < -ON) & (distance.max(0) > ON)] if len(units) else units
-            for place, unit in enumerate(units):
-                found = cell.cut(planes[unit])
-                if found is None or not nearest(found[2], self.radius)[1]:
-                    continue
-                cut = len(self.planes)
-                self._hang(cell, cut)
-                self.planes.append(planes[unit])
-                self.children.append([0, 0])
-                sides = (replace(each, place=(cut, side)) for side, each in enumerate(found[:2]))
-                todo += [(side, units[place + 1 :]) for side in sides]
-                break
+        by_distance = close[np.abs(planes[close, -1]).argsort(kind="stable")]
+        pending, done = [(cell, by_distance)], []  # cells with the units that may cut them
+        while pending:
+            cell, units = pending.pop()
+            sides, later_units = self._cut_by_first(cell, planes, units)
+            if sides:
+                pending += [(side, later_units) for side in sides]
             else:
                 done.append(cell)
-            if len(todo) + len(done) > most:
+            if len(pending) + len(done) > most:
                 hint = "take less noise, a lower mass or more regions"
                 raise NoFormulaError(f"more than {self.most} linear regions within the mass; {hint}")
         return done
+
+    def _cut_by_first(self, cell: Cell, planes: Array, units: Indices) -> tuple[list[Cell], Indices]:
+        """Cut a cell by the first hyperplane that meets it within the radius, and store the cut in the tree.
+
+        Return both sides and the units after it, or no sides if no hyperplane cuts the cell.
+        """
+        if len(units):
+            distance = cell.vertices @ planes[units, :-1].T + planes[units, -1]
+            units = units[(distance.min(0) < -ON) & (distance.max(0) > ON)]
+        for index, unit in enumerate(units):
+            parts = cell.cut(planes[unit])
+            if parts is None:
+                continue
+            low, high, new_vertices = parts
+            if not nearest(new_vertices, self.radius)[1]:
+                continue
+            cut = len(self.planes)
+            self._hang(cell, cut)
+            self.planes.append(planes[unit])
+            self.children.append([0, 0])
+            sides = [replace(low, tree_position=(cut, 0)), replace(high, tree_position=(cut, 1))]
+            return sides, units[index + 1 :]
+        return [], units[:0]
 
     def _above(self, cell: Cell, planes: Array) -> Flags:
         """Side of each hyperplane on which a cell is; if it is on both, that of its part near the origin."""
         distance = cell.vertices @ planes[:, :-1].T + planes[:, -1]
         low, high = distance.min(0), distance.max(0)
         point, _ = nearest(cell.vertices, self.radius)
-        here = planes[:, :-1] @ point + planes[:, -1]
-        return np.where((low < -ON) & (high > ON), here >= 0, high >= -low)
+        at_point = planes[:, :-1] @ point + planes[:, -1]
+        return np.where((low < -ON) & (high > ON), at_point >= 0, high >= -low)
 
     def _hang(self, cell: Cell, number: int) -> None:
         """Store a region or a cut at the cell's position in the tree of cuts."""
-        if cell.place:
-            cut, side = cell.place
+        if cell.tree_position:
+            cut, side = cell.tree_position
             self.children[cut][side] = number

@@ -52,7 +52,7 @@ _SURE = 0.1
 _NEAR = 0.1
 """Half of the squared distance up to which 1 - Q(n / 2, x) loses digits."""
 
-_MOST = 10_000_000
+_MOST_SIMPLICES = 10_000_000
 """Maximum number of simplices, which takes about a minute."""
 
 _CHUNK = 2**17  # cubature points per chunk
@@ -80,8 +80,10 @@ def moments(cells: Sequence[Cell], tolerance: float) -> Array:
     order, evaluated = _FIRST_ORDER, 0
     while len(simplices):
         evaluated += len(simplices)
-        if evaluated > _MOST:
-            raise NoFormulaError(f"regions that take more than {_MOST:,} simplices to integrate over")
+        if evaluated > _MOST_SIMPLICES:
+            raise NoFormulaError(
+                f"regions that take more than {_MOST_SIMPLICES:,} simplices to integrate over"
+            )
         edges, areas = _edges(simplices), _areas(simplices)
         parts, error = _cubature(simplices, areas, planes, outer[owner], order)
         masses: Array = total[:, n, n] + np.bincount(owner, parts[:, n, n], count)
@@ -178,28 +180,37 @@ def _facet_integrals(
     `points` are barycentric coordinates, and the columns of `weights` the rules of higher and lower degree.
     """
     n = simplices.shape[2]
-    better, worse = weights.T
+    higher, lower = weights.T  # rules of higher and lower degree
     normal, offset = planes[:, :n], planes[:, n]
-    # the square of a point with coordinates l is the sum over vertices i, j of l_i l_j v_i v_j
     gram = simplices @ simplices.transpose(0, 2, 1)
-    products = np.einsum("pi,pj->ijp", points, points).reshape(n * n, -1)
-    square = np.maximum(gram.reshape(len(simplices), -1) @ products, 0)
+    square = _squares(gram, points)
     phi = np.exp(square / -2) * (areas * (2 * math.pi) ** (-n / 2))[:, None]
     h = _potential(square, n, outer) * areas[:, None]
 
-    by_vertex = (phi * better) @ points  # integrals of phi times the barycentric coordinates
-    mass = -offset * (h @ better)
-    first = np.einsum("si,sij->sj", by_vertex, simplices)
+    phi_by_vertex = (phi * higher) @ points  # integrals of phi times the barycentric coordinates
+    mass = -offset * (h @ higher)
+    phi_z = np.einsum("si,sij->sj", phi_by_vertex, simplices)
     integrals = np.zeros((len(simplices), n + 1, n + 1))
-    integrals[:, :n, :n] = -normal[:, :, None] * first[:, None, :]
-    integrals[:, :n, n] = -normal * by_vertex.sum(1)[:, None]
+    integrals[:, :n, :n] = -normal[:, :, None] * phi_z[:, None, :]
+    integrals[:, :n, n] = -normal * phi_by_vertex.sum(1)[:, None]
     integrals[:, n, :n] = integrals[:, :n, n]
     integrals[:, n, n] = mass
 
-    mass_error = np.abs(mass - -offset * (h @ worse))
-    phi_error = np.abs((by_vertex - (phi * worse) @ points).sum(1))
-    reach = np.sqrt(gram.diagonal(axis1=1, axis2=2).max(1))  # |z| at most, for the integral of z phi
-    return integrals, _SURE * (mass_error + (1 + reach) * phi_error)
+    mass_error = np.abs(mass - -offset * (h @ lower))
+    phi_error = np.abs((phi_by_vertex - (phi * lower) @ points).sum(1))
+    largest_z = np.sqrt(gram.diagonal(axis1=1, axis2=2).max(1))  # bound of |z| for the integral of z phi
+    return integrals, _SURE * (mass_error + (1 + largest_z) * phi_error)
+
+
+def _squares(gram: Array, points: Array) -> Array:
+    """Squared distances (k, p) from the origin of points with barycentric coordinates (p, n).
+
+    For coordinates l and vertices v, they are the sum over i, j of l_i l_j v_i v_j; `gram` (k, n, n) has the
+    products of vertices.
+    """
+    n = gram.shape[1]
+    products = np.einsum("pi,pj->ijp", points, points).reshape(n * n, -1)
+    return np.asarray(np.maximum(gram.reshape(len(gram), -1) @ products, 0))
 
 
 def _areas(simplices: Array) -> Array:
@@ -210,18 +221,24 @@ def _areas(simplices: Array) -> Array:
 
 
 def _potential(square: Array, n: int, outer: Flags) -> Array:
-    """Values of h at squared distances: finite at the origin, or vanishing at infinity if `outer`."""
+    """Values of h at squared distances: finite at the origin, or vanishing at infinity if `outer`.
+
+    (r^n h)' = r^(n - 1) phi gives r^n h = (P(n / 2, r^2 / 2) + c) / S, for the regularised incomplete gamma
+    function P = 1 - Q and the area S of the unit sphere, with c = 0, or c = -1 if `outer`. Q follows from
+    Q(a + 1, x) = Q(a, x) + x^a exp(-x) / Gamma(a + 1).
+    """
     half = square / 2
-    beyond = special.erfc(np.sqrt(half)) if n % 2 else np.exp(-half)  # Q(1/2, x), Q(1, x)
-    for place in np.arange(2 - n % 2, n, 2) / 2:
-        beyond += half**place * np.exp(-half) / math.gamma(place + 1)
-    share = np.where(outer[:, None], -beyond, 1 - beyond)
+    q = special.erfc(np.sqrt(half)) if n % 2 else np.exp(-half)  # Q(1/2, x), Q(1, x)
+    for a in np.arange(2 - n % 2, n, 2) / 2:
+        q += half**a * np.exp(-half) / math.gamma(a + 1)
+    numerator = np.where(outer[:, None], -q, 1 - q)
     near = (half < _NEAR) & ~outer[:, None]
-    share[near] = special.gammainc(n / 2, half[near])
+    numerator[near] = special.gammainc(n / 2, half[near])
     sphere = 2 * math.pi ** (n / 2) / math.gamma(n / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        h = share / (sphere * square ** (n / 2))
-    return np.where((square < 1e-12) & ~outer[:, None], (2 * math.pi) ** (-n / 2) / n, h)
+        h = numerator / (sphere * square ** (n / 2))
+    at_origin = (2 * math.pi) ** (-n / 2) / n
+    return np.where((square < 1e-12) & ~outer[:, None], at_origin, h)
 
 
 @functools.cache
@@ -235,11 +252,11 @@ def grundmann_moeller(n: int, order: int) -> tuple[Array, Array]:
     """
     points, weights = [], []
     for level in range(order + 1):
-        shares = itertools.product(range(level + 1), repeat=n + 1)
-        own = np.array([share for share in shares if sum(share) == level], dtype=float)
-        points.append((2 * own + 1) / (n + 1 + 2 * level))
-        pair = [_weight(n, order, level), _weight(n, order - 1, level) if level < order else 0.0]
-        weights.append(np.tile(pair, (len(own), 1)))
+        candidates = itertools.product(range(level + 1), repeat=n + 1)
+        indices = np.array([index for index in candidates if sum(index) == level], dtype=float)
+        points.append((2 * indices + 1) / (n + 1 + 2 * level))
+        lower_weight = _weight(n, order - 1, level) if level < order else 0.0
+        weights.append(np.tile([_weight(n, order, level), lower_weight], (len(indices), 1)))
     return np.concatenate(points), np.concatenate(weights)
 
 
@@ -333,39 +350,52 @@ class Exact(LayerwiseRule):
         n = start.shape[1] - 1
         radius = float(stats.chi2.ppf(self.mass, n)) ** 0.5 if n else 0.0
         regions = Regions(n, radius, self.regions)
-        found = walk(steps, operations, start, regions.bend)
-        maps = as_rows(found)
-        within = self._moments(regions.cells, n)
+        outputs = walk(steps, operations, start, regions.bend)
+        maps = as_rows(outputs)
+        integrals = self._moments(regions.cells, n)
         planes, children = regions.tree()
-        pieces = Pieces(planes, children[:, 0], children[:, 1], maps, within[:, n, n])
+        pieces = Pieces(planes, children[:, 0], children[:, 1], maps, integrals[:, n, n])
         with np.errstate(over="ignore", invalid="ignore"):  # squares of outputs may overflow
-            mean, covariance = _pushed(maps, within)
+            mean, covariance = _output_moments(maps, integrals)
             steepest = np.linalg.norm(maps[:, :, :n], 2, axis=(1, 2)).max() if n else np.float64(0)
-            bounds = _bounds(n, radius, steepest, self.tolerance)
-        numbers = mean, covariance, 1 - self.mass if n else 0.0, *bounds
-        tensors = [torch.from_numpy(np.asarray(v)[None]).to(x.location) for v in numbers]
-        tensors[0] = tensors[0].unflatten(1, found.shape[2:])
+            mean_bound, covariance_bound = _bounds(n, radius, steepest, self.tolerance)
+        missing_mass = 1 - self.mass if n else 0.0
+
+        def batch_of_one(number: Array | float) -> Tensor:
+            return torch.from_numpy(np.asarray(number)[None]).to(x.location)
+
+        law = unchecked(
+            PiecewiseGaussian,
+            batch_of_one(mean).unflatten(1, outputs.shape[2:]),
+            batch_of_one(covariance),
+            batch_of_one(missing_mass),
+            batch_of_one(mean_bound),
+            batch_of_one(covariance_bound),
+            (pieces,),
+        )
         variance = torch.from_numpy(covariance).diagonal()
-        law = unchecked(PiecewiseGaussian, *tensors, (pieces,))
         return noted(law, lost_variances(variance, x.location.dtype))
 
     def _moments(self, cells: Sequence[Cell], n: int) -> Array:
-        """Integrals of (z, 1) (z, 1)^T over each polytope; the one around the origin is the complement."""
+        """Integrals of (z, 1) (z, 1)^T over each polytope, (cells, n + 1, n + 1).
+
+        Those of the polytope around the origin are the complement of the others.
+        """
         inmost = int(np.argmin([cell.planes[:, n].max(initial=-math.inf) for cell in cells]))
         others = [number for number in range(len(cells)) if number != inmost]
-        within = np.zeros((len(cells), n + 1, n + 1))
+        integrals = np.zeros((len(cells), n + 1, n + 1))
         if others:
-            within[others] = moments([cells[number] for number in others], self.tolerance)
-        within[inmost] = np.eye(n + 1) - within.sum(0)
-        return within
+            integrals[others] = moments([cells[number] for number in others], self.tolerance)
+        integrals[inmost] = np.eye(n + 1) - integrals.sum(0)
+        return integrals
 
 
 def _whitened(x: Gaussian | DiagonalGaussian) -> Tensor:
     """The input as a function of standard normal variates, shape (1, n + 1, *event), the constant last."""
     mean = x.mean.double()
     if isinstance(x, DiagonalGaussian):
-        sizes = x.standard_deviation.flatten(1)
-        columns = sizes[0].diag()[:, sizes[0] > 0]
+        deviations = x.standard_deviation.flatten(1)[0]
+        columns = deviations.diag()[:, deviations > 0]
     else:
         columns = x.factor()[0]
         columns = columns[:, columns.any(0)]
@@ -373,16 +403,20 @@ def _whitened(x: Gaussian | DiagonalGaussian) -> Tensor:
     return rows
 
 
-def _pushed(maps: Array, within: Array) -> tuple[Array, Array]:
-    """Mean and covariance of the output, from the maps of the polytopes and the integrals over them."""
+def _output_moments(maps: Array, integrals: Array) -> tuple[Array, Array]:
+    """Mean (m,) and covariance (m, m) of the output.
+
+    On a polytope with map A (m, n + 1), y = A (z, 1), so that E[y y^T] is the sum of A M A^T, for M the
+    integrals of (z, 1) (z, 1)^T.
+    """
     # Relative to the value in the likeliest polytope: about 0, a small covariance would lose its digits.
-    centre = maps[within[:, -1, -1].argmax(), :, -1]
-    moved = maps.copy()
-    moved[:, :, -1] -= centre
-    parts = moved @ within
-    mean = parts[:, :, -1].sum(0)
-    second = np.tensordot(parts, moved, axes=((0, 2), (0, 2)))
-    covariance = second - np.outer(mean, mean)
+    centre = maps[integrals[:, -1, -1].argmax(), :, -1]
+    centred_maps = maps.copy()
+    centred_maps[:, :, -1] -= centre
+    products = centred_maps @ integrals
+    mean = products[:, :, -1].sum(0)
+    second_moment = np.tensordot(products, centred_maps, axes=((0, 2), (0, 2)))
+    covariance = second_moment - np.outer(mean, mean)
     return mean + centre, (covariance + covariance.T) / 2
 
 
@@ -390,12 +424,15 @@ def _bounds(n: int, radius: float, steepest: np.float64, tolerance: float) -> tu
     """Bounds of the errors of mean and covariance in norm, if no polytope is steeper than the known ones.
 
     With slope L and radius R: beyond R, the net f and its continuation g differ by at most 2 L (abs(z) + R),
-    and their distances from f(0) are at most L abs(z) and L (abs(z) + 2 R).
+    and their distances from f(0) are at most L abs(z) and L (abs(z) + 2 R). `tails` are the parts of
+    E[abs(z)^k] from abs(z) > R.
     """
     if not n:
         return 0.0, 0.0
-    scales = [2 ** (k / 2) * math.gamma((n + k) / 2) / math.gamma(n / 2) for k in range(3)]
-    tails = [scale * special.gammaincc((n + k) / 2, radius**2 / 2) for k, scale in enumerate(scales)]
+    tails = []
+    for k in range(3):
+        moment = 2 ** (k / 2) * math.gamma((n + k) / 2) / math.gamma(n / 2)  # E[abs(z)^k]
+        tails.append(moment * special.gammaincc((n + k) / 2, radius**2 / 2))
     first = tails[1] + radius * tails[0]
     second = tails[2] + 2 * radius * tails[1] + radius**2 * tails[0]
     of_mean = steepest * (2 * first + tolerance)
@@ -429,7 +466,8 @@ def _add(_rule: Exact, _module: nn.Module, a: Tensor, b: Tensor) -> Tensor:
 
 @Exact.handles(Cat)
 def _cat(_rule: Exact, module: Cat, *values: Tensor) -> Tensor:
-    return module(*(value.flatten(0, 1) for value in values)).unflatten(0, values[0].shape[:2])
+    flat = [value.flatten(0, 1) for value in values]
+    return module(*flat).unflatten(0, values[0].shape[:2])
 
 
 @Exact.prepares(nn.ReLU, nn.LeakyReLU)

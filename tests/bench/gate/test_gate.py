@@ -9,8 +9,8 @@ import pytest
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate import report, speed
 from sdp_bench.bench.gate.baseline import Speed, read, write
-from sdp_bench.bench.gate.check import Options, Outcome, check, make, rules_of, update
-from sdp_bench.bench.gate.predictions import THRESHOLD, Answer, common_factor, drift, repeats
+from sdp_bench.bench.gate.check import CheckOutcome, Options, check, make, rules_of, update
+from sdp_bench.bench.gate.predictions import THRESHOLD, GatePrediction, common_factor, drift, repeats
 from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Verdict, exit_code
 from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule, write_sampler
@@ -30,7 +30,7 @@ def cells(verdict):
 
 
 def moments(mean, spread):
-    return Answer("Gaussian", mean, spread)
+    return GatePrediction("Gaussian", mean, spread)
 
 
 def test_a_change_has_to_be_accepted_and_its_divergences_are_reported(tmp_path):
@@ -359,7 +359,7 @@ def test_a_fixed_seed_gives_the_same_verdict(tmp_path):
 
 def test_a_junit_file_accepts_any_text_of_a_rule():
     told = Finding("sdp", "a cell", Status.FAILED, "RuntimeError: \x1b[31mred\x00 <&> \ufffe")
-    outcome = Outcome((Verdict("accuracy", (told,)),), 1, {})
+    outcome = CheckOutcome((Verdict("accuracy", (told,)),), 1, {})
     (error,) = ElementTree.fromstring(report.junit(outcome)).iter("error")
     assert "RuntimeError: ?[31mred? <&> ?" in error.text
 

@@ -8,7 +8,7 @@ import torch
 import sdp_ref as sr
 from sdp_bench.bench.gate.cases import Scope, probes
 from sdp_bench.bench.gate.check import Options, check
-from sdp_bench.bench.gate.predictions import Answer, answers, drift
+from sdp_bench.bench.gate.predictions import GatePrediction, answers, drift
 from sdp_bench.bench.gate.verdict import ALL_CASES, Status
 from tests.bench.gate.gate_rules import baseline_of, few_cells
 
@@ -89,13 +89,16 @@ def test_an_unsupported_net_is_reported():
 
 def test_another_family_or_an_error_is_an_infinite_drift():
     law = sr.Cauchy(torch.zeros(1, 2).double(), torch.ones(1, 2).double())
-    cauchy, stable = Answer.of(law), Answer.of(sr.SymmetricStable(law.location, law.scale, 1.5))
-    refused = Answer(error="UnsupportedError: no")
+    cauchy, stable = (
+        GatePrediction.of(law),
+        GatePrediction.of(sr.SymmetricStable(law.location, law.scale, 1.5)),
+    )
+    refused = GatePrediction(error="UnsupportedError: no")
     assert drift(cauchy, stable).size == math.inf
     assert drift(cauchy, refused).size == drift(refused, cauchy).size == math.inf
-    assert drift(refused, Answer(error="UnsupportedError: not so")).size == 0
-    assert drift(refused, Answer(error="ValueError: no")).size == math.inf
-    wider = Answer.of(sr.Cauchy(law.location, 1.01 * law.scale))
+    assert drift(refused, GatePrediction(error="UnsupportedError: not so")).size == 0
+    assert drift(refused, GatePrediction(error="ValueError: no")).size == math.inf
+    wider = GatePrediction.of(sr.Cauchy(law.location, 1.01 * law.scale))
     assert drift(cauchy, wider).covariance == pytest.approx(1.01**2 - 1)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sdp_bench.bench.results.columns import CELL, PLAN, keys, measurements, outcome, typed
 from sdp_bench.bench.results.folder import LeftOut, read, read_plan
-from sdp_bench.bench.results.joined import failures, find, joined, nets, rules, unsupported
+from sdp_bench.bench.results.joined import failures, find, joined_measurements, nets, rules, unsupported
 from tests.bench.results.made_up import SUBJECT, begun, finished, groups, measured, plan
 
 EXPERIMENTS = {
@@ -98,7 +98,7 @@ def sorted_rows(frame):
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_frame_of_a_run_is_its_plan_joined_with_the_measurements(stored, expected, number):
     run = [*stored.runs.values()][number]
-    frame = joined(stored, [run])
+    frame = joined_measurements(stored, [run])
     assert len(frame) > 100
     assert sorted_rows(frame) == sorted_rows(expected[number])
 
@@ -110,11 +110,11 @@ def test_of_several_runs_the_newest_that_asks_for_a_subject_counts(stored, expec
     rows = rows.sort_values("age").drop_duplicates(["experiment", *CELL, "component"], keep="last")
     newest = rows[rows["age"] == rows.groupby(names)["age"].transform("max")]
     assert max(map(len, expected)) < len(newest) < len(rows)
-    assert sorted_rows(joined(stored, [*stored.runs.values()])) == sorted_rows(newest)
+    assert sorted_rows(joined_measurements(stored, [*stored.runs.values()])) == sorted_rows(newest)
 
 
 def test_rows_are_in_the_order_of_what_is_measured(stored):
-    frame = joined(stored, [*stored.runs.values()])
+    frame = joined_measurements(stored, [*stored.runs.values()])
     order = frame[["experiment", "depth", "seed", "sigma", "input", "rule", "metric_spec", "component"]]
     order = order.astype(object).where(order.notna(), -np.inf)
     spec = order["metric_spec"]
@@ -125,7 +125,7 @@ def test_rows_are_in_the_order_of_what_is_measured(stored):
 
 
 def test_a_frame_has_no_missing_components_and_no_unused_categories(stored):
-    frame = joined(stored, [stored.run()])
+    frame = joined_measurements(stored, [stored.run()])
     assert frame["component"].notna().all()
     assert frame["metric"].tolist() == [spec.partition(":")[0] for spec in frame["metric_spec"]]
     for name in frame.select_dtypes("category"):
@@ -134,14 +134,14 @@ def test_a_frame_has_no_missing_components_and_no_unused_categories(stored):
 
 
 def test_no_runs_have_no_rows(stored):
-    assert joined(stored, []).empty
+    assert joined_measurements(stored, []).empty
     assert failures(stored, []).empty
     assert unsupported(stored, []) == []
     assert nets(stored, []).empty
 
 
 def test_measurements_are_found_by_the_beginning_of_their_key(stored):
-    frame = joined(stored, [*stored.runs.values()])
+    frame = joined_measurements(stored, [*stored.runs.values()])
     key = keys(frame).iloc[7]
     unit = key.partition("/")[0]
     assert set(keys(find(stored, key))) == {key}
@@ -279,4 +279,4 @@ def test_rules_that_do_not_support_a_net_are_listed_once(tmp_path):
     stored = read(tmp_path)
     assert unsupported(stored, [stored.run()]) == [LeftOut("dvia", "relu", "no formula for softmax")]
     assert failures(stored, [stored.run()]).empty
-    assert set(joined(stored, [stored.run()])["rule"]) == {"sdp"}
+    assert set(joined_measurements(stored, [stored.run()])["rule"]) == {"sdp"}

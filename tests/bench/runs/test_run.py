@@ -19,7 +19,7 @@ from sdp_bench.bench.reasons import reasons
 from sdp_bench.bench.replay import replay
 from sdp_bench.bench.results.columns import CELL, FAILED, MEASURED, UNDEFINED, UNSUPPORTED
 from sdp_bench.bench.results.folder import read, read_plan
-from sdp_bench.bench.results.joined import failures, joined
+from sdp_bench.bench.results.joined import failures, joined_measurements
 from sdp_bench.bench.rules import resolve
 from sdp_bench.bench.runs import driver as run
 from sdp_bench.bench.settings import Size
@@ -525,7 +525,7 @@ def test_shards_are_runs_and_joining_them_is_copying_files(tmp_path):
     stored = read(tmp_path / "joined")
     assert len(stored.runs) == 3
     assert stored.notes == []
-    together = joined(stored, [*stored.runs.values()])
+    together = joined_measurements(stored, [*stored.runs.values()])
     pd.testing.assert_frame_equal(numbers(together), numbers(frame_of(tmp_path / "whole")), check_exact=True)
     assert not left(make_plan(settings, names), tmp_path / "joined")
     shards = [set(read_plan(stored_run, CELL).itertuples(index=False)) for stored_run in stored.runs.values()]
@@ -547,4 +547,6 @@ def test_two_runs_at_once_share_a_folder(tmp_path):
     assert not stored.measurements.duplicated([*CELL, "component"]).any()
     expected = numbers(frame_of(tmp_path / "whole"))
     for stored_run in stored.runs.values():
-        pd.testing.assert_frame_equal(numbers(joined(stored, [stored_run])), expected, check_exact=True)
+        pd.testing.assert_frame_equal(
+            numbers(joined_measurements(stored, [stored_run])), expected, check_exact=True
+        )

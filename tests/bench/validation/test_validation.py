@@ -7,7 +7,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.executors import WorkerError
 from sdp_bench.bench.nets.own.net import finder
 from sdp_bench.bench.results.folder import read
-from sdp_bench.bench.results.joined import joined
+from sdp_bench.bench.results.joined import joined_measurements
 from sdp_bench.bench.runs import conformance as kit
 from sdp_bench.bench.validation.run import ValidationRequest, validate
 from sdp_bench.progress import Screen
@@ -55,7 +55,7 @@ def test_each_validation_has_a_run_of_its_rules(database, known):
     assert not first.own_net
     stored = read(database)
     for number in (first.run, second.run):
-        assert set(joined(stored, [stored.run(number)])["rule"]) == {"unscented", "sdp"}
+        assert set(joined_measurements(stored, [stored.run(number)])["rule"]) == {"unscented", "sdp"}
 
 
 def test_a_rule_with_which_the_kit_hangs_is_not_measured(database, known):
@@ -64,7 +64,7 @@ def test_a_rule_with_which_the_kit_hangs_is_not_measured(database, known):
     assert "time limit of 60 s" in validation.candidates[0].trouble
     assert not validation.is_whole
     stored = read(database)
-    assert set(joined(stored, [stored.run()])["rule"]) == {"unscented", "marginal_sdp"}
+    assert set(joined_measurements(stored, [stored.run()])["rule"]) == {"unscented", "marginal_sdp"}
 
 
 def test_nothing_is_measured_if_the_kit_hangs_with_every_rule(database, known):

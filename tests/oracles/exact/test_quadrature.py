@@ -44,7 +44,7 @@ def moment_matched(mean, sigma):
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e-3, 0.5, 2.0, 30.0, 76.0, 1e6])
-def test_tv_of_shifted_laws(shift):
+def test_the_tv_of_shifted_normal_and_cauchy_laws_has_a_closed_form(shift):
     assert exact_total_variation(normal(1.0, 2.0), normal(1.0 + 2 * shift, 2.0)) == pytest.approx(
         math.erf(shift / 2 / math.sqrt(2)), abs=EXACT
     )
@@ -59,7 +59,7 @@ def test_tv_of_shifted_laws(shift):
 
 
 @pytest.mark.parametrize("ratio", [1.0001, 1.5, 10.0, 1e6])
-def test_tv_of_scaled_laws(ratio):
+def test_the_tv_of_scaled_laws_follows_from_where_their_densities_cross(ratio):
     """They cross at +- c: equal log densities give c in closed form."""
     c = ratio * math.sqrt(2 * math.log(ratio) / (ratio**2 - 1))
     expected = special.erf(c / math.sqrt(2)) - special.erf(c / ratio / math.sqrt(2))
@@ -71,7 +71,7 @@ def test_tv_of_scaled_laws(ratio):
 
 @given(r=st.floats(-8, 8), sigma=st.floats(1e-3, 1e3))
 @settings(max_examples=60, deadline=None)
-def test_tv_of_relu_to_the_input_law_and_to_the_point_mass(r, sigma):
+def test_the_tv_of_relu_to_its_input_is_the_mass_below_zero(r, sigma):
     """The first misses the atom alone, the second all but the atom."""
     for law in (NORMAL, CAUCHY, stable(0.8)):
         x = Mixed.location_scale(law, r * sigma, sigma)
@@ -81,7 +81,7 @@ def test_tv_of_relu_to_the_input_law_and_to_the_point_mass(r, sigma):
         assert exact_total_variation(x.relu(), Mixed.point(sigma)) == pytest.approx(1, abs=EXACT)
 
 
-def test_tv_of_relu_of_a_standard_normal():
+def test_relu_of_a_standard_normal_has_tv_one_half_to_its_input():
     """TV is 0.500 for SDP and for the point mass, 0.5377 for moment matching."""
     truth = normal(0.0, 1.0).relu()
     assert exact_total_variation(truth, normal(0.0, 1.0)) == pytest.approx(0.5, abs=EXACT)
@@ -91,7 +91,7 @@ def test_tv_of_relu_of_a_standard_normal():
 
 
 @pytest.mark.parametrize("r", [-3.0, -0.7, 0.0, 0.4, 2.5, 6.0])
-def test_tv_of_moment_matching_against_mpmath(r):
+def test_the_tv_of_moment_matching_equals_integrals_by_mpmath(r):
     """TV = p0 + integral of (p - q)+ over x > 0, with the crossings from the quadratic equation."""
     mean, sd = moment_matched(r, 1.0)
     with mp.workdps(30):
@@ -181,7 +181,7 @@ def test_w1_of_sdp_is_the_mean_of_what_relu_moves(r, sigma):
 
 
 @pytest.mark.parametrize("mean", [-0.4, -0.1, -0.01, 0.0, 0.03, 0.1, 0.5])
-def test_w1_of_moment_matching_in_closed_form(mean):
+def test_the_w1_of_moment_matching_has_a_closed_form(mean):
     """On x < 0 the cdf of the prediction; beyond, cdfs that cross once, by their antiderivatives."""
     sigma = 0.1
     m, s = moment_matched(mean, sigma)
@@ -198,7 +198,7 @@ def test_w1_of_moment_matching_in_closed_form(mean):
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.1, 0.7])
-def test_w1_of_leaky_relu_by_quantiles(slope):
+def test_the_w1_of_leaky_relu_is_the_mean_difference_of_quantiles(slope):
     """W1 is the integral of abs(F^-1 - G^-1), and the map is monotone."""
     mean, m, s = 0.3, 0.6, 0.8
 

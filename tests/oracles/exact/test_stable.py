@@ -55,7 +55,7 @@ def zolotarev(x, alpha):
 
 
 @pytest.mark.parametrize("alpha", slow_but((0.5, 1.8)))
-def test_density_and_survival_against_another_integral(alpha):
+def test_density_and_survival_equal_zolotarevs_integrals(alpha):
     law = stable(alpha)
     x = np.array([0.02, 2.5, 1e3])
     expected = np.array([zolotarev(each, alpha) for each in x])
@@ -75,7 +75,7 @@ def test_fourier_integrals_give_cauchys_law_and_the_normal_one():
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_between_the_knots(alpha):
+def test_interpolated_values_equal_fourier_integrals_between_the_knots(alpha):
     x = np.sinh(np.random.default_rng(0).uniform(0, 50, 400))
     law = stable(alpha)
     density, survival = fourier_integrals(x, alpha)

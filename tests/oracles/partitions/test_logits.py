@@ -104,7 +104,7 @@ def mean_absolute(shift, sd):
     return sd * (math.sqrt(2 / math.pi) * math.exp(-h * h / 2) + h * (1 - 2 * stats.norm.cdf(-h)))
 
 
-def test_energy_distance_of_two_normal_laws():
+def test_the_energy_distance_of_shifted_normal_laws_has_its_closed_form():
     generator = np.random.default_rng(11)
     x, y = generator.standard_normal((2, 1000, 2))
     y[:, 0] += 1.0

@@ -121,7 +121,7 @@ def test_p_values_are_corrected_over_all_claims_of_a_convention(true):
 
 def test_the_convention_with_the_largest_violation_is_shown(true):
     bad = shifted(shifted(true, 0.1, rule="sdp", depth=4), 0.1, rule="sdp", depth=4, metric="tv_headline")
-    assert answers(bad, "tv-dvia")["tv-dvia"].found.startswith(f"headline / {FIRST}")
+    assert answers(bad, "tv-dvia")["tv-dvia"].finding.startswith(f"headline / {FIRST}")
 
 
 def test_statements_about_dvia_are_judged_against_both_versions(true):
@@ -130,7 +130,7 @@ def test_statements_about_dvia_are_judged_against_both_versions(true):
     one = found["tv-dvia-better"]
     assert ruling(one.answer, "headline", FIRST).verdict is Verdict.REFUTED
     assert one.regular.verdicts.outcome is Outcome.SUPPORTED
-    assert "DVIA (means=regular_covariance)" in one.regular.found
+    assert "DVIA (means=regular_covariance)" in one.regular.finding
     rows = [(version, trial) for version, trial in one.rows if trial.convention[1] == FIRST]
     assert [version for version, _ in rows] == ["as published"] * 5 + ["regular pass"] * 5
     assert all(len(each.effects) == len(TV_SIGMAS) for _, each in rows)
@@ -178,15 +178,15 @@ def test_other_experiments_and_activations_do_not_count(true):
     found = answers(pd.concat(elsewhere, ignore_index=True))
     assert {each.verdicts.outcome for each in found.values()} == {Outcome.NOT_MEASURED}
     both = answers(pd.concat([true, elsewhere[0]], ignore_index=True), "tv-mc")
-    assert both["tv-mc"].found == answers(true, "tv-mc")["tv-mc"].found
+    assert both["tv-mc"].finding == answers(true, "tv-mc")["tv-mc"].finding
 
 
 def test_what_is_missing_is_named(true):
     gone = where(true, rule="dvia", sigma=10.0) | where(true, rule="dvia", sigma=100.0)
     found = judge(true[~gone], "tv-dvia", "sd-small", "tv-mc")
     assert found["tv-dvia"].answer.verdicts.outcome is Outcome.NOT_MEASURED
-    assert found["tv-dvia"].answer.found == "joint extremes / SGD 0.01: lacks DVIA at σ = 10, 100"
-    assert found["sd-small"].answer.found == "lacks DVIA at σ = 10, 100"
+    assert found["tv-dvia"].answer.finding == "joint extremes / SGD 0.01: lacks DVIA at σ = 10, 100"
+    assert found["sd-small"].answer.finding == "lacks DVIA at σ = 10, 100"
     assert found["tv-dvia"].regular.verdicts.outcome is Outcome.SUPPORTED
     assert found["tv-mc"].answer.verdicts.outcome is Outcome.SUPPORTED
 
@@ -194,7 +194,7 @@ def test_what_is_missing_is_named(true):
 def test_rules_that_were_never_measured_on_one_input_are_both_named(true):
     is_even = true["input"] % 2 == 0
     gone = (where(true, rule="sdp") & is_even) | (where(true, rule="dvia") & ~is_even)
-    found = answers(true[~gone], "w1-dvia-4")["w1-dvia-4"].found
+    found = answers(true[~gone], "w1-dvia-4")["w1-dvia-4"].finding
     assert found == "lacks SDP at σ = 0.01, 0.1, 1; DVIA at σ = 0.01, 0.1, 1"
 
 
@@ -219,8 +219,8 @@ def test_what_is_not_finite_can_neither_support_nor_refute_by_itself(true, value
     broken = true.assign(value=true["value"].where(~true.index.isin(row), value))
     answer = answers(broken, "sd-dvia")["sd-dvia"]
     assert answer.verdicts.outcome is Outcome.UNDECIDED
-    assert "not finite in 1" in answer.found
-    assert "sds of DVIA are – times the true ones at σ = 100" in answer.found
+    assert "not finite in 1" in answer.finding
+    assert "sds of DVIA are – times the true ones at σ = 100" in answer.finding
     failing = shifted(broken, 9.0, metric="std_ratio", rule="dvia", sigma=1000.0)
     assert answers(failing, "sd-dvia")["sd-dvia"].verdicts.outcome is Outcome.REFUTED
 
@@ -242,7 +242,7 @@ def test_distances_below_their_floor_are_equal(true):
     assert (one.values == 0).all()
     assert one.p[0] == 0.5**30
     assert found["w1-dvia-4"].verdicts.outcome is Outcome.SUPPORTED
-    assert "W1 of SDP is 1.00 (1.00 to 1.00) times that of DVIA" in found["w1-dvia-4"].found
+    assert "W1 of SDP is 1.00 (1.00 to 1.00) times that of DVIA" in found["w1-dvia-4"].finding
     # "Smaller", on the other hand, is neither shown nor refuted.
     assert found["w1-marginal-4"].verdicts.outcome is Outcome.UNDECIDED
 

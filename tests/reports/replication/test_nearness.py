@@ -16,10 +16,15 @@ RAW, SCALED = "sgd 0.01, raw features", "sgd 0.01, standardised features"
 
 def paper(kind):
     """What the paper prints for four ReLU layers, by (sigma, rule, component)."""
-    own = comparison()
-    own = own[(own["metric"] == kind) & (own["activation"] == "relu") & (own["depth"] == 4)]
+    printed_rows = comparison()
+    printed_rows = printed_rows[
+        (printed_rows["metric"] == kind)
+        & (printed_rows["activation"] == "relu")
+        & (printed_rows["depth"] == 4)
+    ]
     return {
-        (r.sigma, r.method, r.component): (float(r.value), float(r.sd or "nan")) for r in own.itertuples()
+        (r.sigma, r.method, r.component): (float(r.value), float(r.sd or "nan"))
+        for r in printed_rows.itertuples()
     }
 
 
@@ -42,20 +47,20 @@ def measured(recipe, spec, shift=0.0, nets=5, scatter=0.0, rules=("sdp", "dvia")
 def test_what_is_printed_is_nearest_and_distances_are_those_put_in():
     near = pd.concat([measured(RAW, JOINT), measured(RAW, SD, math.log(2))])
     far = pd.concat([measured(SCALED, JOINT, -0.1), measured(SCALED, SD, math.log(3))])
-    found = nearness(pd.concat([far, near, measured(RAW, FINE, -0.3)]))
-    order = [(one["recipe"], one["gaps"]["1-tv"].size) for one in found["conventions"]]
+    compared = nearness(pd.concat([far, near, measured(RAW, FINE, -0.3)]))
+    order = [(one["recipe"], one["gaps"]["1-tv"].size) for one in compared["conventions"]]
     assert [recipe for recipe, _ in order] == [RAW, RAW, SCALED]
     assert [size for _, size in order] == pytest.approx([0, 0.3, 0.1], abs=1e-12)
-    first, _, last = found["conventions"]
-    assert first["place"] == 0
+    first, _, last = compared["conventions"]
+    assert first["rank"] == 0
     assert first["gaps"]["std_ratio"].text == "× 2.00 (2.00 to 2.00)"
     assert last["gaps"]["std_ratio"].size == pytest.approx(math.log(3))
     assert last["gaps"]["1-tv"].cells == len(paper("1-tv")) * 2 // len({r for _, r, _ in paper("1-tv")})
 
 
 def test_intervals_are_over_nets():
-    found = nearness(pd.concat([measured(RAW, JOINT, 0.2, 9, 0.02), measured(RAW, FINE, 0.2, 2)]))
-    wide, two = sorted((one["gaps"]["1-tv"] for one in found["conventions"]), key=lambda gap: -gap.nets)
+    compared = nearness(pd.concat([measured(RAW, JOINT, 0.2, 9, 0.02), measured(RAW, FINE, 0.2, 2)]))
+    wide, two = sorted((one["gaps"]["1-tv"] for one in compared["conventions"]), key=lambda gap: -gap.nets)
     # the mean of nine values 0.02 apart has a standard error of 0.02 sqrt(60 / 81)
     error = 0.02 * math.sqrt(60 / 81)
     assert wide.high - wide.low == pytest.approx(2 * 1.96 * error, rel=0.15)
@@ -83,10 +88,10 @@ def test_cells_are_counted_for_kinds_that_the_nearest_convention_lacks():
 def test_a_number_outside_all_conventions_by_more_than_its_spread_is_reported():
     spreads = {(s, r): sd for (s, r, _), (_, sd) in paper("1-tv").items() if r in ("sdp", "dvia")}
     limit = float(np.median(list(spreads.values())))
-    found = nearness(pd.concat([measured(RAW, JOINT, limit), measured(RAW, FINE, 2 * limit)]))
-    told = {(one["sigma"], one["rule"]) for one in found["unreached"]}
-    assert told == {where for where, sd in spreads.items() if sd < limit}
-    assert [one["gap"] for one in found["unreached"]] == pytest.approx([limit] * len(told))
+    compared = nearness(pd.concat([measured(RAW, JOINT, limit), measured(RAW, FINE, 2 * limit)]))
+    unreached_cells = {(one["sigma"], one["rule"]) for one in compared["unreached"]}
+    assert unreached_cells == {where for where, sd in spreads.items() if sd < limit}
+    assert [one["gap"] for one in compared["unreached"]] == pytest.approx([limit] * len(unreached_cells))
     around = pd.concat([measured(RAW, JOINT, limit), measured(RAW, FINE, -2 * limit)])
     assert not nearness(around)["unreached"]
 
@@ -109,5 +114,5 @@ def test_ratios_without_a_logarithm_are_infinitely_far(ratio):
     near = [measured(RAW, JOINT), measured(SCALED, JOINT), measured(RAW, SD, 3)]
     first, last = nearness(pd.concat([*near, broken]))["conventions"]
     assert (first["recipe"], last["recipe"]) == (RAW, SCALED)
-    assert first["place"] == 0
+    assert first["rank"] == 0
     assert last["gaps"]["std_ratio"].text == "× ∞"

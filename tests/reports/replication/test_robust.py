@@ -27,7 +27,7 @@ def hill(scale, best):
 
 def measured(left, noise, square=None, ce=0.05, clean=0.95, best=1.0, best_noise=1.0):
     """Accuracies of every objective: what attacks and noise leave at the best scale, by objective."""
-    found, draws = [], np.random.default_rng(0)
+    records, draws = [], np.random.default_rng(0)
     for objective in ("softmax", *SCALED_OBJECTIVES):
         scaled = objective != "softmax"
         for scale, seed in itertools.product(SCALES if scaled else (math.nan,), range(RUNS)):
@@ -39,12 +39,13 @@ def measured(left, noise, square=None, ce=0.05, clean=0.95, best=1.0, best_noise
                 ("noise", METRICS[0], "0.5", noisy),
                 ("square", METRICS[0], "16/255", (square or left)[objective] + away),
             ]
-            known += [("pgd_ce", name, "16/255", attack + ce * scaled) for name in METRICS]
-            if scaled:
-                known += [("pgd_own", name, "16/255", attack) for name in METRICS]
+            for name in METRICS:
+                known.append(("pgd_ce", name, "16/255", attack + ce * scaled))
+                if scaled:
+                    known.append(("pgd_own", name, "16/255", attack))
             model = ("robustness", "mnist", objective, scale, seed)
-            found += [(*model, *where, value + 1e-3 * draws.standard_normal()) for *where, value in known]
-    return pd.DataFrame(found, columns=ROBUSTNESS_COLUMNS[:-1])
+            records += [(*model, *where, value + 1e-3 * draws.standard_normal()) for *where, value in known]
+    return pd.DataFrame(records, columns=ROBUSTNESS_COLUMNS[:-1])
 
 
 PAPER = dict(zip(("softmax", *SCALED_OBJECTIVES), (0.14, 0.14, 0.85, 0.6, 0.7), strict=True))
@@ -53,15 +54,15 @@ NOISY = dict(zip(("softmax", *SCALED_OBJECTIVES), (0.5, 0.5, 0.9, 0.85, 0.9), st
 
 def outcomes(frame, topic="robustness"):
     (chosen,) = (one for one in topics() if one.key == topic)
-    (found,) = judged([chosen], SimpleNamespace(frame=frame, traits=made_up.TRAITS, runtime=()))
-    return {one.key: one.answer for one in found.statements}
+    (judged_topic,) = judged([chosen], SimpleNamespace(frame=frame, traits=made_up.TRAITS, runtime=()))
+    return {statement.key: statement.answer for statement in judged_topic.statements}
 
 
 def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():
-    found = outcomes(measured(PAPER, NOISY, best_noise=1e-2))
-    assert set(found) == set(robustness.RULES)
-    for key, answer in found.items():
-        assert answer.verdicts.outcome is Outcome.SUPPORTED, (key, answer.found)
+    answers = outcomes(measured(PAPER, NOISY, best_noise=1e-2))
+    assert set(answers) == set(robustness.RULES)
+    for key, answer in answers.items():
+        assert answer.verdicts.outcome is Outcome.SUPPORTED, (key, answer.finding)
         assert answer.address == "#robustness"
         assert answer.fidelity.startswith("24 runs of MNIST")
 
@@ -70,20 +71,20 @@ def test_every_claim_is_ruled_on_and_holds_of_numbers_like_the_papers():
 def test_claims_fail_of_numbers_that_say_the_opposite():
     upside_down = {name: 1 - value for name, value in PAPER.items()}
     noisy = dict.fromkeys(NOISY, 0.4) | {"softmax": 0.9}
-    found = outcomes(measured(upside_down, noisy, ce=-0.05, clean=0.9, best=1e-2, best_noise=100.0))
+    answers = outcomes(measured(upside_down, noisy, ce=-0.05, clean=0.9, best=1e-2, best_noise=100.0))
     for key in set(robustness.RULES) - {"robust-accuracy", "robust-dirichlet"}:
-        assert found[key].verdicts.outcome is Outcome.REFUTED, (key, found[key].found)
+        assert answers[key].verdicts.outcome is Outcome.REFUTED, (key, answers[key].finding)
     gaining = outcomes(measured(PAPER | {"dirichlet": 0.4}, NOISY))["robust-dirichlet"]
     assert gaining.verdicts.outcome is Outcome.REFUTED
 
 
 def test_robustness_that_only_vanishing_gradients_bring_depends_on_how_attacks_are_counted():
     broken = PAPER | dict.fromkeys(("pairwise_gaussian", "pairwise_marginal", "pairwise_cauchy"), 0.05)
-    found = outcomes(measured(PAPER, NOISY, square=broken))
+    answers = outcomes(measured(PAPER, NOISY, square=broken))
     for key in ("robust-meaningful", "robust-most", "robust-improvement", "robust-baselines"):
-        assert found[key].verdicts.outcome is Outcome.SUPPORTED_OR_REFUTED, (key, found[key].found)
-        assert "without gradients" in found[key].found
-        assert dict(found[key].verdicts.by_convention)["gradients not zero"].name == "SUPPORTED"
+        assert answers[key].verdicts.outcome is Outcome.SUPPORTED_OR_REFUTED, (key, answers[key].finding)
+        assert "without gradients" in answers[key].finding
+        assert dict(answers[key].verdicts.by_convention)["gradients not zero"].name == "SUPPORTED"
 
 
 def test_nothing_measured_is_no_ruling():
@@ -122,16 +123,16 @@ def test_a_baseline_at_the_best_of_its_scales_is_not_better_by_noise_alone():
 )
 def test_the_layers_best_scales_fall_or_rise(best, expected):
     frame = introduction_frame(best, seeds=RUNS)
-    found = outcomes(frame, "introduction")
-    assert set(found) == set(introduction.RULES)
-    assert found["introduction-layers"].verdicts.outcome is expected
-    assert found["introduction-decay"].verdicts.outcome is expected
+    answers = outcomes(frame, "introduction")
+    assert set(answers) == set(introduction.RULES)
+    assert answers["introduction-layers"].verdicts.outcome is expected
+    assert answers["introduction-decay"].verdicts.outcome is expected
 
 
 @pytest.mark.parametrize(("best", "expected"), [(1.0, Outcome.SUPPORTED), (100.0, Outcome.REFUTED)])
 def test_an_optimum_lies_between_the_scales_or_at_an_end(best, expected):
-    found = outcomes(introduction_frame((best,) * 6, seeds=RUNS), "introduction")
-    assert found["introduction-scale"].verdicts.outcome is expected
+    answers = outcomes(introduction_frame((best,) * 6, seeds=RUNS), "introduction")
+    assert answers["introduction-scale"].verdicts.outcome is expected
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ def test_times_are_multiples_of_the_regular_pass():
         answer = RULES["cost-marginal"](evidence(made_up.frame(), runtime=runtime))
         assert isinstance(answer, Answer)
         assert answer.verdicts.outcome is outcome
-        assert f"{ratio:.2f} (3-layer CNN)" in answer.found
+        assert f"{ratio:.2f} (3-layer CNN)" in answer.finding
     assert RULES["cost-marginal"](evidence(made_up.frame())) is None
 
 
@@ -163,7 +163,9 @@ def test_marginal_moment_matching_is_judged_at_both_precisions():
     full, short = "marginal_moment_matching", "marginal_moment_matching:precision=1e-5"
     answer = timed(**{full: 28.0, short: 2.4})
     assert answer.verdicts.by_convention == {"float64": Verdict.REFUTED, "precision=1e-5": Verdict.SUPPORTED}
-    assert "float64: 14.0 (3-layer CNN), 14.0 (ResNet-18); precision=1e-5: 1.20 (3-layer CNN)" in answer.found
+    assert (
+        "float64: 14.0 (3-layer CNN), 14.0 (ResNet-18); precision=1e-5: 1.20 (3-layer CNN)" in answer.finding
+    )
     assert set(timed(**{full: 28.0}).verdicts.by_convention) == {"float64"}
     assert timed() is None
 
@@ -177,7 +179,7 @@ def test_overhead_for_small_models_is_judged_on_the_small_one(small, outcome):
         runtime.append(row(net, "marginal_sdp", ratio, "training_step"))
     answer = RULES["cost-marginal-small"](evidence(made_up.frame(), runtime=tuple(runtime)))
     assert answer.verdicts.outcome is outcome
-    assert "2.90 (ResNet-18)" in answer.found
+    assert "2.90 (ResNet-18)" in answer.finding
     assert RULES["cost-marginal-small"](evidence(made_up.frame(), runtime=tuple(runtime[2:]))) is None
 
 
@@ -186,7 +188,7 @@ def test_times_of_different_runs_are_compared_by_their_multiples_of_a_pass():
     runtime = (slow, row("cnn3", "marginal_sdp", 2.5))
     answer = RULES["cost-moment-matching"](evidence(made_up.frame(), runtime=runtime))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
-    assert "float64: 1.20 (3-layer CNN)" in answer.found
+    assert "float64: 1.20 (3-layer CNN)" in answer.finding
 
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(12.6, Outcome.SUPPORTED), (12.4, Outcome.REFUTED)])
@@ -194,7 +196,7 @@ def test_dvia_is_judged_by_its_own_time_on_the_cnn_if_it_was_timed(seconds, outc
     timed = (row(MNIST_CNN.name, "regular", 0.001), row(MNIST_CNN.name, "dvia", seconds))
     answer = RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is outcome
-    assert f"{1000 * seconds:,.0f}, {seconds:.0f} s for an image; timed" in answer.found
+    assert f"{1000 * seconds:,.0f}, {seconds:.0f} s for an image; timed" in answer.finding
     assert RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed[1:])) is None
 
 
@@ -236,17 +238,17 @@ def test_times_by_outputs_and_by_inputs_have_separate_lines():
     )
     answer = RULES["cost-linear"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
-    assert "23.0 + 0.500 of their number, and marginal SDP 22.2" in answer.found
-    assert "3.00 + 0.500 of their number, and marginal SDP 2.20" in answer.found
+    assert "23.0 + 0.500 of their number, and marginal SDP 22.2" in answer.finding
+    assert "3.00 + 0.500 of their number, and marginal SDP 2.20" in answer.finding
 
 
 def test_dvia_is_extrapolated_by_its_terms_where_it_does_not_fit():
-    narrow = [row(net.name, "dvia", 3e-3 * net.width**2 + 1e-5 * net.width**3) for net in NARROW_CNNS]
-    timed = (row(MNIST_CNN.name, "regular", 0.001), *narrow)
+    timed = [row(MNIST_CNN.name, "regular", 0.001)]
+    timed += [row(net.name, "dvia", 3e-3 * net.width**2 + 1e-5 * net.width**3) for net in NARROW_CNNS]
     answer = RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
-    assert " 15,000, 15 s for an image; extrapolated from" in answer.found  # 14.909 s, told with two digits
-    assert ", 1.00 times what quadratic" in answer.found
+    assert " 15,000, 15 s for an image; extrapolated from" in answer.finding  # 14.909 s, told with two digits
+    assert ", 1.00 times what quadratic" in answer.finding
     assert RULES["cost-dvia"](evidence(made_up.frame(), runtime=timed[:-1])) is None
 
 
@@ -396,7 +398,7 @@ def test_every_table_and_figure_of_the_paper_has_a_line():
     lines = counterparts(evidence(made_up.frame()))
     tables = [f"Table {number}" for number in range(1, 41)]
     figures = [f"Figure {number}" for number in range(1, 11)]
-    assert [one.label for one in lines] == tables + figures
+    assert [line.label for line in lines] == tables + figures
     shown = {one.label: one for one in lines}
     assert shown["Table 9"].address == "#iris-tv"
     assert shown["Table 9"].design == "2 nets × 2 inputs"

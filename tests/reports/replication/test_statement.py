@@ -44,22 +44,23 @@ def test_thresholds_are_shown_on_the_scale_of_the_effect(results):
     ratio = effect(np.log(2), NOISE / 10, threshold=np.log(1.5), shown=np.exp)
     (answer,) = verdicts(results, Answer.of({(): [ratio]}, "seed"))
     assert answer.verdicts.outcome is Outcome.SUPPORTED
-    assert answer.found.startswith("lead: 2.000 (1.9")
-    assert "needed > 1.50 (30 seeds)" in answer.found
+    assert answer.finding.startswith("lead: 2.000 (1.9")
+    assert "needed > 1.50 (30 seeds)" in answer.finding
     falling = effect(-np.log(2), NOISE / 10, shown=lambda value: np.exp(-value))
     (answer,) = verdicts(results, Answer.of({(): [falling]}, "seed"))
-    assert "needed < 1.00" in answer.found
+    assert "needed < 1.00" in answer.finding
 
 
 def test_a_statement_without_conventions_is_of_the_family_of_each(results):
     unclear = Answer.of({("PD Gauss mean", "Dirichlet law"): [effect(0.01)]}, "net")
+    others = [unclear] * 19
     for settled in ((), ("PD Gauss mean",), ("Dirichlet law",)):
         one = Answer.of({settled: [effect(0.6)]}, "net")
         assert verdicts(results, one)[0].verdicts.outcome is Outcome.SUPPORTED
-        assert verdicts(results, one, *[unclear] * 19)[0].verdicts.outcome is Outcome.UNDECIDED
+        assert verdicts(results, one, *others)[0].verdicts.outcome is Outcome.UNDECIDED
     # Under another reading of the same score it is not of that family.
     other = Answer.of({("PD Gauss vote",): [effect(0.6)]}, "net")
-    assert verdicts(results, other, *[unclear] * 19)[0].verdicts.outcome is Outcome.SUPPORTED
+    assert verdicts(results, other, *others)[0].verdicts.outcome is Outcome.SUPPORTED
 
 
 def test_a_failure_under_any_convention_is_listed_first(results):
@@ -67,7 +68,7 @@ def test_a_failure_under_any_convention_is_listed_first(results):
     (answer,) = verdicts(results, two)
     assert answer.verdicts.outcome is Outcome.SUPPORTED_OR_REFUTED
     assert answer.verdicts.by_convention == {"one": Verdict.SUPPORTED, "other": Verdict.REFUTED}
-    assert answer.found.startswith("other: lead: −3.00")
+    assert answer.finding.startswith("other: lead: −3.00")
 
 
 @pytest.mark.parametrize(
@@ -86,8 +87,9 @@ def test_a_failure_under_any_convention_is_listed_first(results):
     ],
 )
 def test_undecided_statements_say_why(results, parts, others, reason):
-    family = [Answer.of({(): parts}, "seed"), *[Answer.of({(): [effect(0.01)]}, "seed")] * others]
-    answer = verdicts(results, *family)[0]
+    statement = Answer.of({(): parts}, "seed")
+    others_of_family = [Answer.of({(): [effect(0.01)]}, "seed")] * others
+    answer = verdicts(results, statement, *others_of_family)[0]
     assert answer.verdicts.outcome is Outcome.UNDECIDED
     assert answer.why.startswith(reason)
 
@@ -98,19 +100,19 @@ def test_without_data_or_without_a_rule_nothing_is_measured(results):
     (topic,) = judged([Topic("t", "Topic", (without_data, without_rule))], results)
     assert {one.answer.verdicts.outcome for one in topic.statements} == {Outcome.NOT_MEASURED}
     first, second = topic.statements
-    assert "not measured" in first.answer.found
-    assert "nobody knows" in second.answer.found
+    assert "not measured" in first.answer.finding
+    assert "nobody knows" in second.answer.finding
 
 
 def test_of_two_refutations_the_larger_is_shown(results):
     trials = {("one",): [effect(-3)], ("other",): [effect(-4)]}
     (answer,) = verdicts(results, Answer.of(trials, "net"))
-    assert answer.found.startswith("other: lead: −4.00")
+    assert answer.finding.startswith("other: lead: −4.00")
 
 
 def test_certain_answers_have_no_trial():
-    assert Answer.certain(holds=True, found="").verdicts.outcome is Outcome.SUPPORTED
-    assert Answer.certain(holds=False, found="").verdicts.outcome is Outcome.REFUTED
+    assert Answer.certain(holds=True, finding="").verdicts.outcome is Outcome.SUPPORTED
+    assert Answer.certain(holds=False, finding="").verdicts.outcome is Outcome.REFUTED
 
 
 def test_effects_without_replicates_are_no_answer():

@@ -2,7 +2,7 @@ import pandas as pd
 import pytest
 
 from sdp_bench.reports.sections.figures import figures
-from sdp_bench.reports.sections.sweeps import MOST, Sweeps, Swept, figure, sweeps, swept_in
+from sdp_bench.reports.sections.sweeps import MOST, Parameter, Sweeps, figure, sweeps, varied_parameters
 from sdp_bench.reports.tables import tables
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, Results, checked, titles, written
@@ -30,12 +30,12 @@ def test_monte_carlo_is_a_band_named_in_the_legend(quick):
     assert not any("MC estimate" in name for name in names)
     ends = quick[0].drawing.axes[0].collections[0].get_paths()[0].vertices
     frame = made_up.frame(depths=(1,))
-    own = frame[
+    measurements = frame[
         (frame["metric"] == "tv_headline")
         & frame["rule"].str.startswith("monte_carlo")
         & (frame["sigma"] == 10)
     ]
-    means = 1 - own.groupby("rule")["value"].mean()
+    means = 1 - measurements.groupby("rule")["value"].mean()
     at = ends[ends[:, 0] == 10][:, 1]
     assert (at.min(), at.max()) == pytest.approx((means.min(), means.max()))
 
@@ -51,8 +51,8 @@ def test_other_metrics_are_drawn_for_the_net_that_has_most():
 
 def test_heat_maps_show_the_means(quick):
     frame = made_up.frame()
-    own = frame[(frame["metric"] == "tv_headline") & (frame["rule"] == "sdp")]
-    mean = own.groupby(["depth", "sigma"])["value"].mean()
+    measurements = frame[(frame["metric"] == "tv_headline") & (frame["rule"] == "sdp")]
+    mean = measurements.groupby(["depth", "sigma"])["value"].mean()
     sdp = quick[1].drawing.axes[titles(quick[1]).index("SDP")]
     assert [f"0{text}" for text in written(sdp)] == [f"{1 - value:.2f}" for value in mean]
 
@@ -89,7 +89,7 @@ def test_experiments_on_the_same_nets_have_separate_panels_and_rows():
     assert len(written(sdp)) == 2 * frame["sigma"].nunique()
 
 
-SAMPLED = ("sdp", *(f"monte_carlo:samples={count}" for count in (1000, 10, 100)))
+SAMPLED = ("sdp", "monte_carlo:samples=1000", "monte_carlo:samples=10", "monte_carlo:samples=100")
 
 
 def results(rules=SAMPLED, **more):
@@ -105,10 +105,10 @@ def test_a_sweep_takes_three_values_of_a_parameter():
 
 def test_all_else_of_the_rule_is_equal_in_a_sweep():
     rules = [f"a:x={x},y={y}" for x in (3, 1, 2) for y in (10, 20)]
-    found = swept_in(["b", "a:kind=full", *rules, "a:x=True,y=10", "a:x=nan,y=10", "odd:name"])
-    assert found == {
-        Swept("a", "x", ("y=10",)): {1.0: "a:x=1,y=10", 2.0: "a:x=2,y=10", 3.0: "a:x=3,y=10"},
-        Swept("a", "x", ("y=20",)): {1.0: "a:x=1,y=20", 2.0: "a:x=2,y=20", 3.0: "a:x=3,y=20"},
+    specs = varied_parameters(["b", "a:kind=full", *rules, "a:x=True,y=10", "a:x=nan,y=10", "odd:name"])
+    assert specs == {
+        Parameter("a", "x", ("y=10",)): {1.0: "a:x=1,y=10", 2.0: "a:x=2,y=10", 3.0: "a:x=3,y=10"},
+        Parameter("a", "x", ("y=20",)): {1.0: "a:x=1,y=20", 2.0: "a:x=2,y=20", 3.0: "a:x=3,y=20"},
     }
 
 
@@ -121,8 +121,10 @@ def test_lines_are_the_means_of_the_tables_by_value():
     row, cells = tv[1].lines[0]
     assert list(cells) == [10.0, 100.0, 1000.0]
     for value, cell in cells.items():
-        own = frame[(frame["sigma"] == row.sigma) & (frame["rule"] == f"monte_carlo:samples={value:g}")]
-        assert cell.mean == pytest.approx(1 - own["value"].mean())
+        measurements = frame[
+            (frame["sigma"] == row.sigma) & (frame["rule"] == f"monte_carlo:samples={value:g}")
+        ]
+        assert cell.mean == pytest.approx(1 - measurements["value"].mean())
 
 
 def test_a_panel_for_each_kind_of_nets_says_what_it_shows_and_many_are_told():

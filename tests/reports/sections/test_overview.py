@@ -18,72 +18,85 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def found(data):
-    return {row.use.title: row.verdicts[0] for row in rows(families(data), TRAITS)}
+def result_by_use(data):
+    return {row.use.title: row.results[0] for row in rows(families(data), TRAITS)}
 
 
-def test_every_use_that_was_measured_has_a_row(found):
-    assert list(found) == [
+def test_every_use_that_was_measured_has_a_row(result_by_use):
+    assert list(result_by_use) == [
         use.title for use in USES if not use.heavy
     ]  # noise without a variance was not measured
 
 
-def test_the_best_is_that_of_the_mean_over_places_among_rules_that_do_not_sample(data, found):
-    own = data[data["metric"] == "tv_headline"]
-    means = own.groupby(["depth", "sigma", "rule"], observed=True)["value"].mean()
+def test_the_leader_has_the_best_mean_over_settings_of_the_rules_that_do_not_sample(data, result_by_use):
+    measurements = data[data["metric"] == "tv_headline"]
+    means = measurements.groupby(["depth", "sigma", "rule"], observed=True)["value"].mean()
     means = (
         means.groupby("rule", observed=True)
         .mean()
-        .drop([rule for rule in own["rule"].unique() if TRAITS.is_sampling(rule)])
+        .drop([rule for rule in measurements["rule"].unique() if TRAITS.is_sampling(rule)])
     )
-    verdict = found["whole distribution"]
-    assert verdict.rules == tuple(means.sort_values().index)
-    best = verdict.rules[0]
-    low, high = verdict.interval(best).split(" to ")
-    assert float(verdict.value(best)) == pytest.approx(1 - means.min(), abs=0.005)
-    assert float(low) <= float(verdict.value(best)) <= float(high)
-    assert verdict.overall.places == verdict.overall.of == len(own[["depth", "sigma"]].drop_duplicates())
+    result = result_by_use["whole distribution"]
+    assert result.rules == tuple(means.sort_values().index)
+    best = result.rules[0]
+    low, high = result.interval(best).split(" to ")
+    assert float(result.value(best)) == pytest.approx(1 - means.min(), abs=0.005)
+    assert float(low) <= float(result.value(best)) <= float(high)
+    settings = len(measurements[["depth", "sigma"]].drop_duplicates())
+    assert (result.overall.settings, result.overall.measured_settings) == (settings, settings)
 
 
-def test_the_recommended_rule_is_the_cheapest_of_those_tied_with_the_most_accurate(found):
-    verdict = found["whole distribution"]
-    overall = rank(verdict.overall, verdict.overall.rules)
+def test_the_recommended_rule_is_the_cheapest_of_those_tied_with_the_most_accurate(result_by_use):
+    result = result_by_use["whole distribution"]
+    overall = rank(result.overall, result.overall.rules)
     tied = {overall.leader, *overall.tied}
-    seconds = {rule: verdict.costs.by_rule[rule].seconds for rule in tied}
-    assert verdict.advised == min(seconds, key=seconds.get)
-    assert {rule for rule in verdict.overall.rules if TRAITS.is_sampling(rule)}  # they are compared as well
+    seconds = {rule: result.costs.by_rule[rule].seconds for rule in tied}
+    assert result.advised == min(seconds, key=seconds.get)
+    assert {rule for rule in result.overall.rules if TRAITS.is_sampling(rule)}  # they are compared as well
 
 
 def test_without_a_spread_the_most_accurate_rule_is_recommended():
     frame = checked(made_up.frame(depths=(1,), nets=1, inputs=1, experiments=("iris-tv",)))
     for row in rows(families(frame), TRAITS):
-        (verdict,) = row.verdicts
-        assert verdict.advised == verdict.overall.rules[0]
+        (result,) = row.results
+        assert result.advised == result.overall.rules[0]
 
 
-def test_errors_of_standard_deviations_are_factors(data, found):
-    own = data[(data["metric"] == "std_ratio") & (data["rule"] == found["standard deviations"].rules[0])]
-    off = np.exp(np.abs(np.log(own["value"])).groupby([own["depth"], own["sigma"]]).mean().mean())
-    assert float(found["standard deviations"].value(found["standard deviations"].rules[0])) == pytest.approx(
-        off, abs=0.005
+def test_errors_of_standard_deviations_are_factors(data, result_by_use):
+    measurements = data[
+        (data["metric"] == "std_ratio") & (data["rule"] == result_by_use["standard deviations"].rules[0])
+    ]
+    off = np.exp(
+        np.abs(np.log(measurements["value"]))
+        .groupby([measurements["depth"], measurements["sigma"]])
+        .mean()
+        .mean()
     )
+    assert float(
+        result_by_use["standard deviations"].value(result_by_use["standard deviations"].rules[0])
+    ) == pytest.approx(off, abs=0.005)
 
 
-def test_w1_is_shown_in_multiples_of_the_floor(data, found):
-    verdict = found["W1"]
-    own = data[(data["metric"] == "w1") & (data["rule"] == verdict.rules[0])]
-    times = np.log(own["value"] / own["floor"]).groupby([own["depth"], own["sigma"]]).mean().mean()
-    assert float(verdict.value(verdict.rules[0])) == pytest.approx(np.exp(times), rel=0.005)
+def test_w1_is_shown_in_multiples_of_the_floor(data, result_by_use):
+    result = result_by_use["W1"]
+    measurements = data[(data["metric"] == "w1") & (data["rule"] == result.rules[0])]
+    times = (
+        np.log(measurements["value"] / measurements["floor"])
+        .groupby([measurements["depth"], measurements["sigma"]])
+        .mean()
+        .mean()
+    )
+    assert float(result.value(result.rules[0])) == pytest.approx(np.exp(times), rel=0.005)
 
 
 def test_intervals_may_reach_below_no_shared_mass_and_beyond_any_factor():
     data = checked(made_up.frame(nets=2, inputs=1))
     values = {"tv_headline": (0.85, 1.0), "std_ratio": (1.0, 1e300)}
     for metric, of_nets in values.items():
-        own = data["metric"] == metric
-        data.loc[own, "value"] = np.where(data["net"] == data["net"].iloc[0], *of_nets)[own]
-    verdicts = {row.use.title: row.verdicts[0] for row in rows(families(data), TRAITS)}
-    shared, factor = verdicts["whole distribution"], verdicts["standard deviations"]
+        measurements = data["metric"] == metric
+        data.loc[measurements, "value"] = np.where(data["net"] == data["net"].iloc[0], *of_nets)[measurements]
+    results_by_use = {row.use.title: row.results[0] for row in rows(families(data), TRAITS)}
+    shared, factor = results_by_use["whole distribution"], results_by_use["standard deviations"]
     low, high = shared.interval(shared.rules[0]).split(" to ")
     assert low.startswith("−")
     assert float(high) > float(shared.value(shared.rules[0]))
@@ -113,10 +126,13 @@ def test_the_picture_shows_the_distributions_of_a_committed_net():
 
 
 def test_a_better_rule_with_too_few_settings_is_named(data):
-    own = data[data["metric"] == "tv_headline"]
-    some = own[(own["rule"] == "sdp") & (own["sigma"] == own["sigma"].min())]
+    measurements = data[data["metric"] == "tv_headline"]
+    some = measurements[
+        (measurements["rule"] == "sdp") & (measurements["sigma"] == measurements["sigma"].min())
+    ]
     better = some.assign(rule="split:k=9", value=0.01 * some["value"])
-    (row,) = rows(families(pd.concat([own, better])), TRAITS)
-    (verdict,) = row.verdicts
-    assert "split:k=9" not in verdict.overall.rules
-    assert verdict.partial.startswith(f"in {some['depth'].nunique()} of {verdict.overall.of} settings")
+    (row,) = rows(families(pd.concat([measurements, better])), TRAITS)
+    (result,) = row.results
+    assert "split:k=9" not in result.overall.rules
+    settings = result.overall.measured_settings
+    assert result.partial.startswith(f"in {some['depth'].nunique()} of {settings} settings")

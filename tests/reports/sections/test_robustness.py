@@ -34,7 +34,7 @@ def frame(*parts):
 
 
 @pytest.fixture(scope="module")
-def found(whole):
+def context(whole):
     (only,) = Robustness().content(whole, made_up.TRAITS)["sets"]
     return only
 
@@ -48,25 +48,25 @@ def whole():
     return frame(*parts)
 
 
-def test_the_best_scale_is_where_the_papers_count_is_largest(found):
-    assert found["title"] == "MNIST"
-    assert found["radius"] == "16/255"
-    assert [(row["objective"], row["scale"]) for row in found["best"]] == [
+def test_the_best_scale_is_where_the_papers_count_is_largest(context):
+    assert context["title"] == "MNIST"
+    assert context["radius"] == "16/255"
+    assert [(row["objective"], row["scale"]) for row in context["best"]] == [
         ("softmax cross-entropy", 0.0),
         ("Dirichlet, marginal moment matching", 1.0),
         ("PD Gauss, SDP", 1.0),
         ("PD Gauss, marginal SDP", 1.0),
         ("PD Cauchy", 1.0),
     ]
-    assert len(found["rows"]) == 1 + 4 * 3
+    assert len(context["rows"]) == 1 + 4 * 3
 
 
-def test_a_row_has_every_attack_in_the_larger_ball_and_the_weakest_of_them(found):
-    gaussian = found["best"][2]
+def test_a_row_has_every_attack_in_the_larger_ball_and_the_weakest_of_them(context):
+    gaussian = context["best"][2]
     names = ("clean", "own", "required", "pixel", "cross_entropy", "square", "weakest")
     np.testing.assert_allclose([gaussian[name] for name in names], [90, 70, 60, 50, 75, 10, 10])
     np.testing.assert_allclose(gaussian["noise"], [80, 80, 80])
-    softmax = found["best"][0]
+    softmax = context["best"][0]
     np.testing.assert_allclose([softmax[name] for name in names[1:3]], [20, 10])
     assert softmax["cross_entropy"] == pytest.approx(20)
 
@@ -125,8 +125,8 @@ def test_what_was_not_measured_is_a_dash_and_no_section_stands_without_measureme
     outline(text)
 
 
-def test_what_the_section_says(found):
-    text = made_up.rendered(Robustness(), sets=[found], noise=NOISE)
+def test_what_the_section_says(context):
+    text = made_up.rendered(Robustness(), sets=[context], noise=NOISE)
     outline(text)
     assert "PD Gauss, SDP 1.00 90.00 80.00 80.00 80.00 60.00 50.00 70.00 75.00 10.00 10.00 1" in plain_text(
         text

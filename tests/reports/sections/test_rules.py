@@ -26,7 +26,7 @@ META = {
 @pytest.fixture(scope="module")
 def results():
     frame = made_up.frame(depths=(1, 2), nets=3, inputs=3, experiments=("iris-tv",))
-    frame = frame.assign(run=[1, *[2] * (len(frame) - 1)])
+    frame = frame.assign(run=[1] + [2] * (len(frame) - 1))
     made = made_up.results(frame)
     made.meta.update(META)
     return made
@@ -53,20 +53,20 @@ def test_a_page_says_when_the_rule_was_measured(results, pages):
     assert f"2 – – {counts[2]:,}" in text
 
 
-def test_places_are_those_of_the_choice(results):
-    (sdp,) = (one for one in Rules().build(results)["rules"] if one["rule"] == "sdp")
+def test_settings_are_those_of_the_choice(results):
+    sdp = next(context for context in Rules().build(results)["rules"] if context["rule"] == "sdp")
     conditions = [condition for band in bands_of(choices(results)) for condition in band.conditions]
-    contests = [condition.rankings[-1].deterministic for condition in conditions]
-    assert len(sdp["places"]) == len(conditions)
-    assert sum(place["leads"] for place in sdp["places"]) == sum(one.leader == "sdp" for one in contests)
-    assert sum(place["level"] for place in sdp["places"]) == sum(
-        "sdp" in (one.leader, *one.tied) for one in contests
-    )
+    rankings = [condition.rankings[-1].deterministic for condition in conditions]
+    settings = sdp["settings"]
+    assert len(settings) == len(conditions)
+    assert sum(setting["leads"] for setting in settings) == sum(one.leader == "sdp" for one in rankings)
+    assert sum(setting["tied"] for setting in settings) == sum("sdp" in one.best for one in rankings)
     means = results.frame[(results.frame["metric"] == "tv_headline") & (results.frame["rule"] == "sdp")]
     mean = 1 - means[(means["depth"] == 1) & (means["sigma"] == 10)]["value"].mean()
-    (nets,) = (nets for _, every in sdp["blocks"] for nets in every if nets["band"].depths == (1,))
-    assert nets["places"][10.0]["standing"].value == pytest.approx(mean)
-    assert 0.5 not in nets["places"]
+    all_nets = [nets for _, nets_of_block in sdp["blocks"] for nets in nets_of_block]
+    shallow = next(nets for nets in all_nets if nets["band"].depths == (1,))
+    assert shallow["settings"][10.0]["standing"].value == pytest.approx(mean)
+    assert 0.5 not in shallow["settings"]
 
 
 def test_a_rule_of_a_users_is_named_and_no_more(tmp_path):

@@ -21,19 +21,19 @@ from tests.reports.sections.helpers import HEADLINE, measurement_row, oracle_fra
 
 
 def test_variants_of_the_tables_choices():
-    found = sensitivity(sensitivity_frame())
-    assert [v["name"] for v in found["metrics"]] == [
+    context = sensitivity(sensitivity_frame())
+    assert [v["name"] for v in context["metrics"]] == [
         "headline, 512 cells",
         "paper-like, 10 bins, joint extremes",
         "paper-like, 10 bins, pilot quantiles",
     ]
-    assert found["metrics"][0]["means"][0.1, "sdp"] == pytest.approx(0.7)
-    leads = [v["means"][0.1, "sdp"] - v["means"][0.1, "dvia"] for v in found["metrics"]]
+    assert context["metrics"][0]["means"][0.1, "sdp"] == pytest.approx(0.7)
+    leads = [v["means"][0.1, "sdp"] - v["means"][0.1, "dvia"] for v in context["metrics"]]
     assert [lead > 0 for lead in leads] == [False, True, True]
-    sgd, adam = found["recipes"]
+    sgd, adam = context["recipes"]
     assert [sgd["agreement"], adam["agreement"]] == pytest.approx([0, math.log(2)], abs=1e-12)
     assert (sgd["accuracy"], adam["accuracy"]) == (0.98, 0.5)
-    text = " ".join(found["sentences"])
+    text = " ".join(context["sentences"])
     assert "in 2 of 3 at σ\u00a0=\u00a00.1" in text
     assert re.search(r"from 0\.700 \(headline.*\) to 0\.900 \(paper-like", text)
 
@@ -44,11 +44,11 @@ def test_without_its_experiment_there_is_no_sensitivity():
 
 
 def test_the_oracles_error():
-    (found,) = oracle_errors(oracle_frame())
-    assert (found["again"], found["below"]) == (4, 2)  # .011 lies below .012, .013 does not
-    assert (found["moves"], found["shift"]) == (2, pytest.approx(0.002))
-    assert found["largest"] == pytest.approx(2 / math.sqrt(2))
-    assert found["rms"] == pytest.approx(math.sqrt((2 + 0.5) / 2))
+    (context,) = oracle_errors(oracle_frame())
+    assert (context["again"], context["below"]) == (4, 2)  # .011 lies below .012, .013 does not
+    assert (context["moves"], context["shift"]) == (2, pytest.approx(0.002))
+    assert context["largest"] == pytest.approx(2 / math.sqrt(2))
+    assert context["rms"] == pytest.approx(math.sqrt((2 + 0.5) / 2))
     assert oracle_errors(checked(pd.DataFrame())) == []
 
 
@@ -64,9 +64,9 @@ def test_where_float64_was_needed():
         for place, (kind, sigma, drawn) in enumerate(places)
         for rule in ("sdp", "dvia")
     ]
-    found = precision(checked(pd.DataFrame(rows)))
-    assert (found["oracles"], found["unchecked"]) == (4, 1)
-    assert found["double"] == [("4 ReLU layers", "0.1", "1 of 2"), ("4 sigmoid layers", "1", "1 of 1")]
+    context = precision(checked(pd.DataFrame(rows)))
+    assert (context["oracles"], context["unchecked"]) == (4, 1)
+    assert context["double"] == [("4 ReLU layers", "0.1", "1 of 2"), ("4 sigmoid layers", "1", "1 of 1")]
     without = precision(oracle_frame())
     assert without == {"oracles": 2, "unchecked": 2, "double": []}
     assert precision(checked(pd.DataFrame()))["oracles"] == 0
@@ -117,8 +117,8 @@ def test_measurements_are_compared_with_their_counterparts():
     assert (tv.measured, tv.equal, std.measured, std.equal) == (2, 2, 1, 1)
     assert "All 2 measurements" in whole.sentence
     whole, _ = agreement(measured(value=[0.27, 0.45, 0.27]), measured())
-    assert whole.apart["rule"].tolist() == ["dvia", "sdp"]  # the farthest first
-    assert whole.apart["gap"].tolist() == pytest.approx([5, 2])
+    assert whole.different["rule"].tolist() == ["dvia", "sdp"]  # the farthest first
+    assert whole.different["gap"].tolist() == pytest.approx([5, 2])
     assert "2 of the 2 measurements" in whole.sentence
     assert "0 agree" in whole.sentence
     whole, _ = agreement(measured(), measured(unit=["v", "u", "v"]))

@@ -16,17 +16,17 @@ COLUMNS = "experiment objective rule metric component seed value recipe sigma"
 def rows(objective, score, areas, *, worse=0.01, risk=True, scale=float("nan")):
     """Records of a score, RCAUC by seed; each further reading is a little worse."""
     recipe = f"letters A-S; {objective} {scale:g}"
-    found = []
+    records = []
     for seed, area in enumerate(areas):
         numbers = [("rcauc", name, area + worse * k) for k, name in enumerate(READINGS[score])]
         numbers.append(("accuracy", "", 0.9))
         if risk:
             numbers += [("risk", point, float(perfect(0.5).at(float(point)))) for point in POINTS]
-        found += [
+        records += [
             (EXPERIMENT.name, objective, score, metric, component, seed, value, recipe, scale)
             for metric, component, value in numbers
         ]
-    return found
+    return records
 
 
 def frame(*parts):

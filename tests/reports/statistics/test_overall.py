@@ -13,7 +13,7 @@ from tests.reports import made_up
 from tests.reports.made_up import TRAITS
 
 
-def own(metric, values, floors):
+def value_as_score(metric, values, floors):
     return np.asarray(metric.score(values, floors))
 
 
@@ -26,11 +26,11 @@ def frame(*rows):
 
 def test_places_count_alike_however_many_units_they_have():
     rows = [(1.0, f"net {n}", 0, "sdp", 0.1) for n in range(5)] + [(10.0, "net 0", 0, "sdp", 0.5)]
-    rows += [(sigma, net, place, "dvia", 0.4) for sigma, net, place, *_ in rows]
-    found = Overall.measured(frame(*rows), own, TRAITS)
-    assert found.mean("sdp") == pytest.approx(0.3)
-    assert found.rules == ("sdp", "dvia")
-    assert (found.places, found.of) == (2, 2)
+    rows += [(sigma, net, input_index, "dvia", 0.4) for sigma, net, input_index, *_ in rows]
+    overall = Overall.from_measurements(frame(*rows), value_as_score, TRAITS)
+    assert overall.mean("sdp") == pytest.approx(0.3)
+    assert overall.rules == ("sdp", "dvia")
+    assert (overall.settings, overall.measured_settings) == (2, 2)
 
 
 def test_a_rule_that_lacks_many_places_is_left_out_and_a_place_that_a_rule_lacks():
@@ -44,9 +44,9 @@ def test_a_rule_that_lacks_many_places_is_left_out_and_a_place_that_a_rule_lacks
             rows.append((sigma, "net", 0, "dvia", 0.0))
         if sigma < 9:
             rows.append((sigma, "net", 0, "marginal_sdp", 0.3))
-    found = Overall.measured(frame(*rows), own, TRAITS)
-    assert found.rules == ("sdp", "unscented", "marginal_sdp")
-    assert (found.places, found.of) == (8, 10)
+    overall = Overall.from_measurements(frame(*rows), value_as_score, TRAITS)
+    assert overall.rules == ("sdp", "unscented", "marginal_sdp")
+    assert (overall.settings, overall.measured_settings) == (8, 10)
 
 
 def test_a_place_where_one_net_lacks_a_rule_is_left_out():
@@ -56,8 +56,8 @@ def test_a_place_where_one_net_lacks_a_rule_is_left_out():
             rows.append((sigma, f"net {net}", 0, "unscented", 0.2))
             if (sigma, net) != (10, 2):
                 rows.append((sigma, f"net {net}", 0, "sdp", 0.1))
-    found = Overall.measured(frame(*rows), own, TRAITS)
-    assert (found.places, found.of) == (9, 10)
+    overall = Overall.from_measurements(frame(*rows), value_as_score, TRAITS)
+    assert (overall.settings, overall.measured_settings) == (9, 10)
 
 
 @pytest.mark.parametrize("alone", ["net", "input"])
@@ -65,16 +65,16 @@ def test_with_one_net_or_one_input_the_interval_is_that_of_student(alone):
     values = np.random.default_rng(0).uniform(0.1, 0.9, 7)
     rows = []
     for number, value in enumerate(values):
-        net, place = (number, 0) if alone == "net" else ("net", number)
-        rows.append((1.0, net, place, "sdp", value))
-        rows.append((1.0, net, place, "dvia", value * 0.5))
-    found = Overall.measured(frame(*rows), own, TRAITS)
+        net, input_index = (number, 0) if alone == "net" else ("net", number)
+        rows.append((1.0, net, input_index, "sdp", value))
+        rows.append((1.0, net, input_index, "dvia", value * 0.5))
+    overall = Overall.from_measurements(frame(*rows), value_as_score, TRAITS)
     low, high = stats.t.interval(0.95, 6, values.mean(), stats.sem(values))
-    assert found.half_width("sdp") == pytest.approx((high - low) / 2)
+    assert overall.half_width("sdp") == pytest.approx((high - low) / 2)
     expected = stats.ttest_rel(values * 0.5, values, alternative="less").pvalue
-    assert found.p_better("dvia", ["sdp"]) == pytest.approx([expected])
-    assert found.beats("dvia", "sdp")
-    assert not found.beats("sdp", "dvia")
+    assert overall.p_better("dvia", ["sdp"]) == pytest.approx([expected])
+    assert overall.beats("dvia", "sdp")
+    assert not overall.beats("sdp", "dvia")
 
 
 def test_what_a_net_adds_at_all_places_is_added_before_it_is_squared():
@@ -86,15 +86,15 @@ def test_what_a_net_adds_at_all_places_is_added_before_it_is_squared():
         for n, effect in enumerate(effects)
         for rule in ("sdp", "dvia")
     ]
-    found = Overall.measured(frame(*rows), own, TRAITS)
-    assert found.half_width("sdp") == pytest.approx(stats.t.ppf(0.975, 3) * stats.sem(effects))
+    overall = Overall.from_measurements(frame(*rows), value_as_score, TRAITS)
+    assert overall.half_width("sdp") == pytest.approx(stats.t.ppf(0.975, 3) * stats.sem(effects))
 
 
 def test_with_too_few_nets_and_inputs_nothing_is_claimed():
     rows = [(1.0, n, 0, rule, value) for n in (0, 1) for rule, value in (("sdp", 0.1), ("dvia", 0.9))]
-    found = Overall.measured(frame(*rows), own, TRAITS)
-    assert math.isnan(found.half_width("sdp"))
-    assert not found.beats("sdp", "dvia")
+    overall = Overall.from_measurements(frame(*rows), value_as_score, TRAITS)
+    assert math.isnan(overall.half_width("sdp"))
+    assert not overall.beats("sdp", "dvia")
 
 
 @pytest.mark.parametrize("inputs", [1, 2])
@@ -105,9 +105,9 @@ def test_one_net_in_each_setting_shows_no_spread_of_nets(inputs):
         for k in range(inputs)
         for rule, value in (("sdp", 0.1), ("dvia", 0.4))
     ]
-    found = Overall.measured(frame(*rows), own, TRAITS)
-    assert math.isnan(found.half_width("sdp"))
-    assert not found.beats("sdp", "dvia")
+    overall = Overall.from_measurements(frame(*rows), value_as_score, TRAITS)
+    assert math.isnan(overall.half_width("sdp"))
+    assert not overall.beats("sdp", "dvia")
 
 
 def test_intervals_hold_as_often_as_they_say():
@@ -118,17 +118,17 @@ def test_intervals_hold_as_often_as_they_say():
         (sigma, n, k, f"rule {trial}", 0.5 + nets[trial, n] + inputs[trial, k] + rng.normal(0, 0.05))
         for sigma, n, k, trial in itertools.product((1.0, 2.0), range(6), range(6), range(trials))
     ]
-    found = Overall.measured(frame(*rows), own, TRAITS)
-    hits = sum(abs(found.mean(rule) - 0.5) <= found.half_width(rule) for rule in found.rules)
-    assert len(found.rules) == trials
+    overall = Overall.from_measurements(frame(*rows), value_as_score, TRAITS)
+    hits = sum(abs(overall.mean(rule) - 0.5) <= overall.half_width(rule) for rule in overall.rules)
+    assert len(overall.rules) == trials
     # conservative by design: never below 95 % by more than four standard errors
     assert hits / trials >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / trials)
 
 
 def test_one_rule_is_nothing_to_compare():
-    assert Overall.measured(frame((1.0, "net", 0, "sdp", 0.1)), own, TRAITS) is None
+    assert Overall.from_measurements(frame((1.0, "net", 0, "sdp", 0.1)), value_as_score, TRAITS) is None
     references = frame((1.0, "net", 0, "oracle_moments", 0.1), (1.0, "net", 0, "oracle_again", 0.1))
-    assert Overall.measured(references, own, TRAITS) is None
+    assert Overall.from_measurements(references, value_as_score, TRAITS) is None
 
 
 def test_without_a_known_standard_error_a_single_pair_is_tied():

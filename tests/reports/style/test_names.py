@@ -40,6 +40,7 @@ def test_an_image_classifier_is_known_by_its_architecture():
         ("monte_carlo:samples=100,sampler=sobol", "MC estimate k=100, Sobol"),
         ("unscented:alpha=0.5,beta=2", "unscented (alpha=0.5, beta=2)"),
         ("my_rule", "my_rule"),
+        ("", ""),
         ("my_rule:samples=5", "my_rule (samples=5)"),
     ],
 )

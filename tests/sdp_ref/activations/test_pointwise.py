@@ -262,7 +262,7 @@ def test_a_unit_that_is_nearly_linear_keeps_to_stein_beside_one_that_needs_every
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "tanh", "elu", "relu6", "sin"])
 @pytest.mark.parametrize("n", [1, 2])
-def test_small_layers_and_empty_batches(name, n):
+def test_moments_do_not_depend_on_the_batch_which_may_be_empty(name, n):
     mean, covariance = layer(n, batch=2)
     m, c = make(name).mean_covariance(mean, covariance)
     one = make(name).mean_covariance(mean[:1], covariance[:1])

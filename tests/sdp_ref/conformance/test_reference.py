@@ -20,7 +20,7 @@ def test_the_activations_are_those_of_the_kit():
         assert len(reference.pairs(name)) == 17
 
 
-def test_relu_units_against_closed_forms():
+def test_references_of_relu_units_equal_the_closed_forms():
     for unit in reference.single("relu"):
         m, s = mp.mpf(unit.mean), mp.mpf(unit.std)
         with mp.workdps(60):
@@ -37,7 +37,7 @@ def arc_cosine_covariance(rho):
     return (second_moment - 1) / (2 * math.pi)
 
 
-def test_centred_relu_pairs_against_the_arc_cosine_kernel():
+def test_references_of_centred_relu_pairs_equal_the_arc_cosine_kernel():
     assert reference.pair("relu", 0.0).covariance == pytest.approx(arc_cosine_covariance(0.5), rel=1e-12)
     (small,) = (pair for pair in reference.pairs("relu") if pair.units[0].std == 0.125)
     assert small.covariance == pytest.approx(arc_cosine_covariance(0.9) / 64, rel=1e-11)
@@ -51,7 +51,7 @@ def test_centred_relu_pairs_against_the_arc_cosine_kernel():
         if name != "hardshrink"
     ],
 )
-def test_pairs_against_adaptive_quadrature(name):
+def test_references_of_pairs_equal_adaptive_quadrature(name):
     f = FUNCTIONS[name]  # of Hardshrink it would miss the jump
     for pair in (reference.pairs(name)[5], reference.pairs(name)[7]):
         (a, b), rho = pair.units, pair.rho
@@ -73,7 +73,7 @@ def test_perfectly_correlated_pairs_are_one_unit():
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_references_of_ops_by_sampling(name):
+def test_references_of_ops_agree_with_samples(name):
     """The reference is of the op that the kit asks."""
     for row in reference.of_op(name):
         rng = np.random.default_rng(0)

@@ -46,7 +46,7 @@ ONE_VALUE = {  # and where they bend
 
 
 @pytest.mark.parametrize("name", ONE_VALUE)
-def test_what_is_made_of_one_value_by_comparisons_is_one_function(name):
+def test_comparisons_of_functions_of_one_value_become_one_function(name):
     net, bends = ONE_VALUE[name]
     steps = trace(net, torch.zeros(1, 5))
     (fused,) = (step.module for step in steps if isinstance(step.module, Apply))
@@ -56,7 +56,7 @@ def test_what_is_made_of_one_value_by_comparisons_is_one_function(name):
 
 
 @pytest.mark.parametrize("name", ONE_VALUE)
-def test_their_moments_by_sampling(name):
+def test_moments_of_functions_of_one_value_agree_with_samples(name):
     net, _ = ONE_VALUE[name]
     factor = numbers(3, 3, seed=1)
     x = sr.Gaussian(numbers(1, 3, seed=2), (factor @ factor.mT).unsqueeze(0))
@@ -67,7 +67,7 @@ def test_their_moments_by_sampling(name):
     assert torch.allclose(marginal.variance, y.variance, rtol=1e-9, atol=1e-12)
 
 
-def test_gradients_go_through_a_function_that_was_put_together():
+def test_gradients_pass_through_a_composed_function():
     net, _ = ONE_VALUE["a band"]
 
     def outputs(mean, variance):

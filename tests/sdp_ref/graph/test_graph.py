@@ -129,7 +129,7 @@ class Images(nn.Module):
     [(Constants(), (5, 4)), (Sizes(), (5, 2, 3, 4)), (Images(), (5, 2, 8, 8))],
     ids=["constants", "sizes", "images"],
 )
-def test_spellings_of_constants_sizes_and_images(net, shape):
+def test_every_spelling_of_constants_sizes_and_image_ops_is_traced(net, shape):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     steps = trace.trace(net, x)
     assert not [step.module.text for step in steps if isinstance(step.module, ops.Unknown)]

@@ -226,7 +226,7 @@ def test_affine_modules_are_exact(module, event):
 
 
 @pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
-def test_convolutions_with_other_padding(mode):
+def test_full_rules_are_exact_for_convolutions_with_other_padding(mode):
     """Full rules are exact; marginal ones take the copies that padding makes for independent."""
     layer, event = seeded(nn.Conv2d(2, 3, 3, stride=2, padding=(1, 2), padding_mode=mode)), (2, 4, 4)
     bare = nn.Conv2d(2, 3, 3, stride=2).double()
@@ -316,7 +316,7 @@ class Block(nn.Module):
 
 
 @pytest.mark.parametrize("rule", [*FULL, *MARGINAL])
-def test_gradients_through_a_residual_net(rule):
+def test_gradients_through_a_residual_net_match_finite_differences(rule):
     net = seeded(nn.Sequential(Block(1, 1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1, 2)))
     x, s = location((1, 2, 2), 1).requires_grad_(), scales((1, 2, 2), 1).requires_grad_()
 
@@ -362,7 +362,7 @@ def test_what_a_rule_cannot_do_is_named(rule, net, event, words):
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_a_users_full_handler_in_a_chain_and_beside_a_residual_branch():
+def test_a_users_full_handler_is_used_in_a_chain_and_next_to_a_residual_branch():
     class Mine(MomentMatching):
         name = "mine"
 

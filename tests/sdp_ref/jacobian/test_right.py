@@ -125,7 +125,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("form", "rule"), CASES)
-def test_forms(form, rule):
+def test_the_derivative_of_every_form_is_that_from_the_right(form, rule):
     net, at = FORMS[form]
     assert slope(net, at, rule) == pytest.approx(abs(right_quotient(net, at)), abs=1e-5)
 
@@ -142,7 +142,7 @@ KINKED = [(name, corner) for name in ACTIVATIONS for corner in corners_of(activa
 
 
 @pytest.mark.parametrize(("name", "corner"), KINKED)
-def test_activations(name, corner):
+def test_the_derivative_of_an_activation_at_a_corner_is_that_from_the_right(name, corner):
     kind = activation(name)
     module = kind.build().double()
     right = right_quotient(module, corner)
@@ -152,14 +152,14 @@ def test_activations(name, corner):
         assert slope(module, corner, rule) == pytest.approx(abs(right), abs=1e-5)
 
 
-def test_rrelu_in_evaluation_mode():
+def test_rrelu_in_evaluation_mode_has_slope_one_at_zero():
     net = nn.RReLU(0.2, 0.4).eval()
     assert slope(net, 0, "sdp") == pytest.approx(1, abs=1e-9)
     assert slope(net, 0, "marginal_sdp:fallback=linearise") == pytest.approx(1, abs=1e-9)
 
 
 @pytest.mark.parametrize("form", ["F.elu", "F.relu6", "torch.clamp", "abs", "maximum", "where", "F.prelu"])
-def test_forward_mode(form):
+def test_forward_mode_takes_the_derivative_from_the_right(form):
     """A net with fewer inputs than outputs is differentiated column by column."""
     function, at = FORMS[form]
     weight = torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64)
@@ -176,7 +176,7 @@ def test_second_order_has_the_same_slope(form):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_other_dtypes(dtype):
+def test_derivatives_from_the_right_exist_in_other_dtypes(dtype):
     x = torch.tensor([[0.0, 6.0, -3.0]], dtype=dtype)
     _, jacobian = jacobian_of(lambda v: F.relu6(v) + F.hardtanh(v, -3, 9), x)
     assert jacobian[0].diagonal().tolist() == [2, 1, 1]
@@ -243,7 +243,7 @@ def test_a_straight_through_estimator_keeps_its_slope():
     assert torch.equal(jacobian[0], torch.eye(2))
 
 
-def test_ops_of_several_values():
+def test_of_tied_values_the_first_is_the_larger_one():
     """The first value moves to the right: it is the larger one in a tie."""
     x = torch.tensor([[0.7, 0.7]], dtype=torch.float64)
     first, second = (lambda v: v[:, :1]), (lambda v: v[:, 1:])

@@ -9,7 +9,7 @@ from sdp_ref.laws import unchecked
 from tests.sdp_ref.common import draw
 
 
-def test_parts_of_a_gaussian():
+def test_a_gaussian_reports_its_shape_variances_and_a_factor_of_its_covariance():
     covariance = torch.tensor([[[4.0, 1.0], [1.0, 9.0]]])
     law = sr.Gaussian(torch.tensor([[1.0, 2.0]]), covariance)
     assert (law.batch, law.dimension, law.event_shape) == (1, 2, (2,))
@@ -48,7 +48,7 @@ def test_a_slice_without_laws_is_refused():
             laws[:0]
 
 
-def test_factor_clips_an_indefinite_covariance_of_a_rule():
+def test_the_factor_of_an_indefinite_covariance_drops_negative_eigenvalues():
     covariance = torch.tensor([[[1.0, 2.0], [2.0, 1.0]]], dtype=torch.float64)  # eigenvalues 3 and -1
     factor = unchecked(sr.Gaussian, torch.zeros(1, 2).double(), covariance).factor()
     expected = torch.tensor([[[1.5, 1.5], [1.5, 1.5]]], dtype=torch.float64)
@@ -184,7 +184,7 @@ def test_thin_directions_that_can_be_stored_are_kept():
         assert torch.linalg.svdvals(factor)[-1].item() == pytest.approx(thin, rel=1e-2)
 
 
-def test_a_batch_of_regular_and_singular_covariances():
+def test_a_singular_covariance_does_not_change_the_factors_of_regular_ones():
     regular = torch.tensor([[4.0, 1.0], [1.0, 9.0]], dtype=torch.float64)
     line = torch.tensor([[1.0, 2e9], [2e9, 4e18]], dtype=torch.float64)
     factor = sr.Gaussian(torch.zeros(3, 2).double(), torch.stack([regular, line, regular])).factor()

@@ -125,7 +125,7 @@ def test_a_point_mass_on_the_target_is_likelier_than_one_next_to_it():
         assert on < -100 < 100 < beside
 
 
-def test_gradients_by_finite_differences():
+def test_gradients_of_likelihoods_match_finite_differences():
     mean, covariance, targets = case(3)
     factor = torch.linalg.cholesky(covariance + 0.5 * torch.eye(3, dtype=torch.float64))
     width = covariance.diagonal(dim1=1, dim2=2) + 0.1

@@ -278,7 +278,7 @@ def inputs(family):
 
 
 @pytest.mark.parametrize("family", [sr.Gaussian, sr.DiagonalGaussian, sr.Cauchy])
-def test_gradients_by_finite_differences(family):
+def test_gradients_of_pairwise_losses_match_finite_differences(family):
     law, at = inputs(family)
     labels = torch.tensor([1, 3])
     for reduction in ("mean", "sum", "none"):
@@ -316,7 +316,7 @@ def test_the_loss_falls_as_the_true_class_moves_up(law, step):
     assert after < losses.pairwise_loss(law, label)
 
 
-def test_scores_of_certain_and_of_tied_classes():
+def test_certain_classes_are_ranked_and_tied_ones_share_the_score():
     certain = sr.DiagonalGaussian(rows(3.0, 2.0, 1.0), rows(0.0, 0.0, 0.0))
     assert losses.pairwise_scores(certain)[0].tolist() == pytest.approx([2 / 3, 1 / 3, 0.0])
     for combine in ("geometric", "minimum"):

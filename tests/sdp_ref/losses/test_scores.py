@@ -93,7 +93,7 @@ def test_entropies_are_scipys_and_bounded(rows):
     assert losses.softmax_entropy(p.log()).tolist() == pytest.approx(found.tolist(), rel=1e-9)
 
 
-def test_entropies_at_the_edges():
+def test_entropies_of_certain_and_extreme_scores_are_exact_with_finite_gradients():
     for dtype in (torch.float32, torch.float64):
         sure = torch.tensor([[1.0, 0.0, 0.0]], dtype=dtype, requires_grad=True)
         found = losses.entropy(sure)

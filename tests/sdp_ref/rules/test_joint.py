@@ -22,7 +22,7 @@ def assert_sampling_agrees(net, x, samples=200_000):
 
 
 @pytest.mark.parametrize("act", [nn.ReLU, nn.Tanh, nn.GELU])
-def test_a_convolutional_net_with_one_hidden_nonlinearity_by_sampling(act):
+def test_moment_matching_is_exact_for_a_convolutional_net_with_one_nonlinearity(act):
     """Exact for moment matching: the law before the non-linearity is Gaussian, all after it affine."""
     net = nn.Sequential(
         nn.Conv2d(1, 2, 3, stride=2, padding=1),
@@ -45,7 +45,7 @@ class Residual(nn.Module):
 
 
 @pytest.mark.parametrize("rule", FULL)
-def test_a_residual_branch_by_block_algebra(rule):
+def test_the_covariance_of_a_residual_branch_follows_from_block_algebra(rule):
     """Cov(x + B) = S + Cov(x, B) + Cov(B, x) + Cov(B), Cov(x, B) = S W1^T diag(Phi(h)) W2^T."""
     net, x = seeded(Residual(4, 6, nn.ReLU())), full_law((4,), batch=3)
     w1, w2 = net.first.weight, net.second.weight
@@ -72,7 +72,7 @@ class Branches(nn.Module):
 
 
 @pytest.mark.parametrize("act", [nn.ReLU(), nn.Tanh()])
-def test_branches_with_one_nonlinearity_by_sampling(act):
+def test_moment_matching_is_exact_for_branches_with_one_nonlinearity(act):
     assert_sampling_agrees(seeded(Branches(act)), full_law((3,)))
 
 

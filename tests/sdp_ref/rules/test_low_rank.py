@@ -41,13 +41,13 @@ def _first_order(_rule, module):
 @FirstOrder.prepares(Multiply, MatrixProduct)
 def _first_order_product(_rule, module):
     step = product_step(module)
-    exact = step.completed
+    exact = step.corrected_moments
 
     def completed(joint, inputs, mean, covariance):
         mean, full = exact(joint, inputs, mean, covariance)
         return mean, covariance + torch.diag_embed((full - covariance).diagonal(dim1=1, dim2=2))
 
-    step.completed = completed
+    step.corrected_moments = completed
     return step
 
 

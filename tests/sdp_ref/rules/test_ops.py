@@ -151,13 +151,13 @@ def test_a_product_keeps_its_covariance_with_what_is_read_later():
 
 
 @pytest.mark.parametrize("name", ["two values", "a gate", "both broadcast", "a square", "matrices", "heads"])
-def test_marginal_products_of_independent_values_by_sampling(name):
+def test_marginal_products_of_independent_values_agree_with_samples(name):
     steps, event = PRODUCTS[name]
     assert_sampling_agrees(steps, independent(event), "marginal_moment_matching")
 
 
 @pytest.mark.parametrize("name", MAXIMA)
-def test_maxima_by_sampling(name):
+def test_maxima_agree_with_samples(name):
     steps, event = MAXIMA[name]
     assert_sampling_agrees(steps, gaussian(event), "moment_matching")
     assert predict("moment_matching", steps, gaussian(event)).notes == ()
@@ -336,7 +336,7 @@ def test_norms_divide_by_the_root_of_the_expected_mean_square(rule, module):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", [name for name, (_, event) in OPS.items() if math.prod(event) <= 12])
-def test_gradients(rule, name):
+def test_gradients_of_ops_match_finite_differences(rule, name):
     steps, event = OPS[name]
     x = independent(event, 0.3)
 
@@ -350,7 +350,7 @@ def test_gradients(rule, name):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", OPS)
-def test_float32(rule, name):
+def test_float32_predictions_of_ops_agree_with_float64(rule, name):
     steps, event = OPS[name]
     x = independent(event, 0.3)
     wide = predict(rule, steps, x)

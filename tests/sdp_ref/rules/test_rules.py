@@ -99,7 +99,7 @@ def test_the_unscented_transform_has_exact_means_of_squares(make, kappa):
 @pytest.mark.parametrize(
     ("alpha", "beta", "mean"), [(1.0, 0.0, 0.0), (0.5, 2.0, 1.5), (1e-3, 0.0, 1.5), (1e-3, 2.0, 0.0)]
 )
-def test_the_scaled_unscented_transform_of_a_square(alpha, beta, mean):
+def test_the_scaled_unscented_transform_of_a_square_has_its_closed_form(alpha, beta, mean):
     """In closed form: E = m^2 + s^2, Var = 4 m^2 s^2 + (alpha^2 (n + kappa) + beta - alpha^2) s^4, n = 1."""
     x = sr.DiagonalGaussian(torch.full((1, 1), mean).double(), torch.full((1, 1), 4.0).double())
     y = sr.propagate(lambda v: v.square(), x, sr.rule("unscented", alpha=alpha, beta=beta, kappa=2.0))
@@ -123,7 +123,7 @@ def in_place(act):
     "act", [nn.ReLU(inplace=True), lambda h: h.relu_(), lambda h: F.relu(h, inplace=True), torch.relu_]
 )
 @pytest.mark.parametrize("rule", ["sdp", "marginal_sdp", "monte_carlo"])
-def test_ops_that_write_over_their_input(act, rule):
+def test_ops_in_place_do_not_change_predictions(act, rule):
     x = sr.DiagonalGaussian(torch.tensor([[-2.0, 3.0]]).double(), torch.full((1, 2), 1e-12).double())
     y = sr.propagate(in_place(act), x, rule)
     assert torch.allclose(y.mean, torch.tensor([[0.0, 6.0]]).double(), atol=1e-5)

@@ -47,7 +47,7 @@ def steps(eps):
 @pytest.mark.parametrize("sigma", [0.003, 0.05, 0.4, 2.0, 30.0])
 @pytest.mark.parametrize("eps", [1e-5, 1e-3, 0.5])
 @pytest.mark.parametrize("mean", [(0.4, -1.1), (0.7, 0.7), (0.2, 0.21)])
-def test_layer_norm_of_two_components(rule, sigma, eps, mean):
+def test_moments_of_a_layer_norm_of_two_components_are_exact(rule, sigma, eps, mean):
     net = nn.LayerNorm(2, eps=eps).double()
     net.weight.data = torch.tensor([1.5, -0.5]).double()
     net.bias.data = torch.tensor([0.25, 2.0]).double()
@@ -86,7 +86,7 @@ def inputs(event, sigma):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("sigma", [0.02, 0.5, 5.0])
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_norms_over_few_components(rule, sigma, name):
+def test_moments_of_other_norms_over_few_components_are_exact(rule, sigma, name):
     net, event, groups, eps = OTHERS[name]
     mean, factor = inputs(event, sigma)
     covariance = factor @ factor.mT
@@ -138,7 +138,7 @@ def test_covariances_between_signs_follow_the_arcsine_law(rule):
 
 
 @pytest.mark.parametrize("rule", ["moment_matching", "dvia"])
-def test_covariances_between_pairs_and_with_a_shortcut(rule):
+def test_covariances_between_pairs_and_with_a_shortcut_agree_with_samples(rule):
     """In 10^6 samples with their standard errors; the input is read again after the norm."""
 
     class Shortcut(nn.Module):
@@ -190,7 +190,7 @@ def test_gradients_are_those_of_differences(rule, net):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_point_masses_and_constant_outputs(rule):
+def test_norms_of_point_masses_and_of_single_components_have_no_variance(rule):
     x = sr.DiagonalGaussian(torch.tensor([[1.0, -2.0]]).double(), torch.zeros(1, 2).double())
     y = sr.propagate(nn.LayerNorm(2).double(), x, rule)
     assert torch.allclose(y.mean, nn.LayerNorm(2).double()(x.mean))

@@ -112,5 +112,5 @@ def test_small_variances_in_float32_follow_the_derivative(variance):
         ("sparse", 7, 1, 4),
     ],
 )
-def test_the_number_of_points(scheme, degree, dimension, count):
+def test_a_scheme_has_its_documented_number_of_points(scheme, degree, dimension, count):
     assert len(cubature(scheme, degree).points(dimension)[1]) == count
