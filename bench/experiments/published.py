@@ -62,7 +62,9 @@ class PublishedExperiment(Experiment):
         if not parts:
             first = left_out[0]
             command = install_command(published_nets())
-            raise UserError(f"no published net can be measured: {command} (first {first.where}: {first.reason})")
+            raise UserError(
+                f"no published net can be measured: {command} (first {first.where}: {first.reason})"
+            )
         return Plan(pd.concat(parts, ignore_index=True), groups, tuple(left_out))
 
     def _plan_of(self, published: PublishedNet, settings: Settings) -> Plan:
@@ -91,7 +93,7 @@ def found(published: PublishedNet, rows: int | None = None) -> OwnNet:
 
 EXPERIMENT = PublishedExperiment(
     name=NAME,
-    description="eleven published nets: pitch, speech, voices, faces, EEG, aerodynamics, plasma, cosmology, traffic",
+    description="eleven published nets: audio, faces, EEG, aerodynamics, plasma, cosmology, traffic",
     title="Published nets",
     about="Nets that others trained, with realistic inputs and the noise that their users have.",
     rank=250,

@@ -57,10 +57,8 @@ def inputs() -> np.ndarray:
     upper = [0.20, 0.22, 0.23, 0.20, 0.22, 0.20, 0.20, 0.20]
     lower = [-0.14, -0.08, -0.10, -0.06, -0.09, -0.06, -0.08, -0.08]
     shapes = ([*symmetric, *(-value for value in symmetric), 0.0, 0.25], [*upper, *lower, 0.0, 0.25])
-    points = []
-    for shape in shapes:
-        for degrees in (-2.0, 2.0, 6.0, 10.0, 14.0):
-            points.append([*shape, degrees, np.log(1e6)])
+    angles = (-2.0, 2.0, 6.0, 10.0, 14.0)
+    points = [[*shape, degrees, np.log(1e6)] for shape in shapes for degrees in angles]
     return np.array(points, dtype=np.float32)
 
 

@@ -24,9 +24,9 @@ class PublishedNet:
     `version`: distribution that holds the weights. `weights`: path of the file with the weights, relative to
     the folder of installed packages. `sha256`: hash of this file. `build`: returns the net, given the path of
     the file. `inputs`: returns ten realistic inputs, shape (10, *event), float32. `noise`: family of the
-    noise, as on the command line. `sigmas`: scales of the noise. `samples`: samples of an oracle at full size; a net
-    that is slow has fewer. `levels`: description of the scales.
-    `has_class`: whether the largest output is a decision.
+    noise, as on the command line. `sigmas`: scales of the noise. `samples`: samples of an oracle at full
+    size; slow nets have fewer. `levels`: description of the scales. `has_class`: whether the largest output
+    is a decision.
     """
 
     name: str
@@ -68,9 +68,7 @@ class PublishedNet:
         try:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError as error:
-            raise UserError(
-                f"cannot read {path}: {error.strerror}; {install} --force-reinstall"
-            ) from error
+            raise UserError(f"cannot read {path}: {error.strerror}; {install} --force-reinstall") from error
         if digest != self.sha256:
             raise UserError(
                 f"{path} differs from the file of {self.requirement}: its SHA-256 is {digest[:16]}..., not "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ class Pesto(nn.Module):
         self.prefilt_layers = nn.ModuleList([nn.Conv1d(40, 40, 15, padding=7)])
         channels = (40, 30, 30, 10, 3)
         layers: list[nn.Module] = []
-        for before, after in zip(channels, channels[1:], strict=False):
+        for before, after in itertools.pairwise(channels):
             layers += [nn.Conv1d(before, after, 1), nn.LeakyReLU(0.3), nn.Identity()]
         self.conv_layers = nn.Sequential(*layers)
         self.fc = nn.Conv1d(1, 1, 3 * _BINS + 384 - 1, padding=384 - 1, bias=False)

@@ -36,13 +36,12 @@ class Silero(nn.Module):
         self.final_conv = nn.Conv1d(128, 1, 1)
 
     def forward(self, audio: Tensor) -> Tensor:
-        state: tuple[Tensor, Tensor] | None = None
+        hidden = cell = audio.new_zeros(len(audio), 128)
         for chunk in range(_CHUNKS):
             start = chunk * _CHUNK
             features = self._features(audio[:, start : start + _CONTEXT + _CHUNK])
-            state = self.lstm_cell(features, state)
-        assert state is not None
-        return torch.sigmoid(self.final_conv(functional.relu(state[0]).unsqueeze(-1))).mean(2)
+            hidden, cell = self.lstm_cell(features, (hidden, cell))
+        return torch.sigmoid(self.final_conv(functional.relu(hidden).unsqueeze(-1))).mean(2)
 
     def _features(self, x: Tensor) -> Tensor:
         spectrum = self.stft_conv(functional.pad(x.unsqueeze(1), (0, 64), "reflect"))

@@ -187,8 +187,8 @@ def find(
     """Find a net and try it on its inputs in a separate process.
 
     `net` is ``path/to/net.py:build`` or ``package.module:build``, with a function or class without
-    arguments or a module, or a file supported by `sdp_bench.bench.nets.own.programs`, or ``published:NAME``, or
-    code. `inputs` is an
+    arguments or a module, or ``published:NAME``, or a file supported by
+    `sdp_bench.bench.nets.own.programs`, or code. `inputs` is an
     array of shape (B, *event) written by ``numpy.save``, or several of ``numpy.savez``, by name or in the
     order of the net's inputs; `rows` selects the first ones. `noisy` is the name or index of the input
     with noise; the others are the same for all examples. `output` is the key, field or index of the

@@ -249,7 +249,7 @@ def _import_onnx2torch() -> None:
         stand_ins = {"torchvision": stand_in, "torchvision.ops": operators}
         sys.modules.update(stand_ins)
         try:
-            import onnx2torch  # noqa: F401
+            import onnx2torch
         finally:
             for name in stand_ins:
                 del sys.modules[name]

@@ -66,9 +66,8 @@ class Recurrent(nn.Module):
                 history.reverse()
             histories.append(torch.stack(history))
             finals.append(state)
-        results = [torch.stack(histories, 1)]
-        for number in range(self.states):
-            results.append(torch.stack([final[number] for final in finals]))
+        last = [torch.stack(states) for states in zip(*finals, strict=True)]
+        results = [torch.stack(histories, 1), *last]
         if self.batch_first:
             results = [results[0].permute(2, 0, 1, 3), *(final.transpose(0, 1) for final in results[1:])]
         return results[0] if self.outputs == 1 else tuple(results[: self.outputs])

@@ -79,7 +79,9 @@ def test_a_published_net_has_ten_different_finite_inputs(name):
 def test_without_any_package_the_install_command_is_the_error(monkeypatch):
     missing = {name: replace(net, package=f"no-such-{name}") for name, net in published_nets().items()}
     monkeypatch.setattr("sdp_bench.bench.published.published_nets", lambda: missing)
-    with pytest.raises(UserError, match="no published net can be measured: pip install --no-deps no-such-air"):
+    with pytest.raises(
+        UserError, match="no published net can be measured: pip install --no-deps no-such-air"
+    ):
         experiment("published").plan(preset("smoke"), [])
 
 
