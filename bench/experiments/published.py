@@ -84,10 +84,9 @@ class PublishedExperiment(Experiment):
 
 
 def found(published: PublishedNet, rows: int | None = None) -> OwnNet:
-    """Return a published net with the first `rows` of its inputs, after the trial of `find`."""
+    """Return a published net with the first `rows` of its inputs, after a trial."""
     from ..nets.own.net import find
 
-    published.path()  # a missing package is an error before a process is started
     return find(f"published:{published.name}", {"0": published.inputs()}, rows)
 
 
