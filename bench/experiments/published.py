@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ..published import PublishedNet
 
 NAME = "published"
+_MANY_INPUTS = 1000
+_SLOW_RULES = ("unscented", "low_rank")
+"""Rules that take up to a minute for an input with more components: twice as many passes, or wide factors."""
+_SLOW = f"slow with more than {_MANY_INPUTS} input components; --slow-rules runs it"
 _DECISION = "tv_class"
 """Metric of the largest output, which is not a decision in nets without classes."""
 
@@ -79,8 +83,15 @@ class PublishedExperiment(Experiment):
         if not published.has_class:
             metrics = tuple(metric for metric in metrics if metric != _DECISION)
         rules = settings.rules or self.rules
+        left_out = []
+        if not settings.slow_rules and net.inputs[0].numel() > _MANY_INPUTS:
+            left_out = [
+                LeftOut(rule, f"published:{published.name}", _SLOW) for rule in rules if rule in _SLOW_RULES
+            ]
+            rules = tuple(rule for rule in rules if rule not in _SLOW_RULES)
         plan = replace(experiment, metrics=metrics, rules=rules).plan(fitted, [net])
-        return replace(plan, rows=plan.rows.assign(experiment=self.name))
+        rows = plan.rows.assign(experiment=self.name)
+        return replace(plan, rows=rows, left_out=(*left_out, *plan.left_out))
 
 
 def found(published: PublishedNet, rows: int | None = None) -> OwnNet:

@@ -82,8 +82,8 @@ def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
 
 Array = NDArray[np.float64]
 
-_VALUES = 2**23
-"""Input components that the net receives at once; values inside an image net take about ten times more."""
+_VALUES = 2**19
+"""Input components that the net receives at once; values inside image nets take up to 100 times as much."""
 _MOST_POINTS = 10**6
 _FARTHEST = 1e3  # standard deviations; the law does not depend on outputs farther away
 _LARGEST_BETA = 1e3  # it multiplies the rounding error of the mean
