@@ -67,7 +67,8 @@ class Sampling:
     """How oracles are drawn.
 
     `samples`: samples of an oracle and of each prediction, unless an experiment sets its own number.
-    `pilot_samples`: samples of the independent draw that fixes bins and cells (at most `samples` are drawn).
+    `pilot_samples`: samples of the independent draw that fixes bins and cells; at most `samples`
+    are drawn, whatever the number. Both are at least 100.
     `sampler`: plain Monte Carlo, or scrambled Sobol points. `device`: device on which nets are evaluated.
     """
 

@@ -10,104 +10,129 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
 
-PAIRS = 32
-PASSES = 2 * PAIRS + 1
+SAMPLES = 10_000
 """Evaluations of the net for one input and noise level."""
 
-DEVIATIONS = "standard deviations and intervals"
-LIMITS = {"class": 0.01, DEVIATIONS: math.log(1.05), "whole distribution": 0.05}
-"""Errors that are small for a use: a total variation, the logarithm of a factor, and a total variation in
-excess of that of an exact rule."""
+CLASS, DEVIATIONS, DISTRIBUTION = "class", "standard deviations and intervals", "whole distribution"
+LIMITS = {CLASS: 0.01, DEVIATIONS: math.log(1.05), DISTRIBUTION: 0.05}
+"""Errors that are small for a use: a total variation, the logarithm of a factor, and a total variation."""
 Outcome = Literal["accurate", "inaccurate", "undecided"]
 
 TABLE = Path(__file__).with_name("calibration.csv")
-"""A row for each net, input, noise level and use: the index, and whether the error of linearisation is small.
-`held_out` marks nets that played no part in the choice of thresholds."""
+"""A row for each net, input, noise level and use: the index with its interval, and the error of
+linearisation. `held_out` marks nets that played no part in the choice of thresholds."""
 ALLOWED = 0.02
 """Share of wrong advice that the thresholds allow on the fitted nets, on either side."""
+NEAR, WIDER = 2, 10
+"""Factors between error and limit for which error rates are reported."""
 _DRAWS = 2000
 
 
 @functools.cache
 def calibration() -> pd.DataFrame:
-    return pd.read_csv(TABLE)
+    """The table, with the column `small`: whether the error is at most the limit of the use."""
+    table = pd.read_csv(TABLE)
+    return table.assign(small=table["error"] <= table["use"].map(LIMITS))
+
+
+def near(table: pd.DataFrame, factor: float) -> pd.DataFrame:
+    """Rows of a calibration with an error within a factor of the limit."""
+    ratio = table["error"] / table["use"].map(LIMITS)
+    return table[(ratio >= 1 / factor) & (ratio <= factor)]
 
 
 @functools.cache
 def thresholds() -> dict[str, tuple[float, float]]:
-    """Return the thresholds `low` and `high` of the index by use, from the fitted nets.
+    """Return the thresholds `low` and `high` of the index by use, from the fitted nets near the limits.
 
-    `low` is the largest one below which at most a share of :data:`ALLOWED` of the errors are not small, and
-    `high` the smallest one above which at most that share are small.
+    An interval below `low` is called accurate, and one above `high` inaccurate. Of the settings with an error
+    within a factor of ten of the limit, at most a share of :data:`ALLOWED` are wrong on either side. `low` is
+    at most the limit, and `high` at least.
     """
-    fitted = calibration()
-    fitted = fitted[~fitted["held_out"]].sort_values("index")
-    found = {}
-    for use, own in fitted.groupby("use", sort=False):
-        index, small = own["index"].to_numpy(), own["small"].to_numpy()
-        below = np.cumsum(~small) / np.arange(1, len(own) + 1)
-        above = np.cumsum(small[::-1]) / np.arange(1, len(own) + 1)
-        low = float(index[below <= ALLOWED].max(initial=-np.inf))
-        found[str(use)] = low, max(low, float(index[::-1][above <= ALLOWED].min(initial=np.inf)))
-    return found
+    fitted = near(calibration().query("not held_out"), WIDER)
+    ends = {}
+    for use, rows in fitted.groupby("use", sort=False):
+        limit = LIMITS[str(use)]
+        low = _threshold(rows["high"].to_numpy(), ~rows["small"].to_numpy())
+        high = -_threshold(-rows["low"].to_numpy(), rows["small"].to_numpy())
+        ends[str(use)] = min(low, limit), max(high, limit)
+    return ends
 
 
-def rates(by: str | None = None) -> pd.DataFrame:
+def _threshold(values: NDArray[np.float64], wrong: NDArray[np.bool_]) -> float:
+    """Largest value up to which at most the allowed share of rows is wrong."""
+    order = np.argsort(values)
+    share = np.cumsum(wrong[order]) / np.arange(1, len(order) + 1)
+    return float(values[order][share <= ALLOWED].max(initial=-np.inf))
+
+
+def rates(by: str | None = None, within: float = math.inf) -> pd.DataFrame:
     """How often the advice was wrong on nets that played no part in the thresholds, by use.
 
     Columns: `nets`, `settings` (an input at a noise level), `small` (the share of settings in which
     linearisation is accurate), `abstained` (share of settings), `wrong` (share of the advice that was given)
-    with the ends of its 95 % interval, from 2000 resamples of families of nets, and the shares of wrong
-    advice among settings called accurate and inaccurate. `by` is another column to group by.
+    with the ends of its 95 % interval (the wider of the exact binomial one and one from 2000 resamples of
+    families of nets), and the shares of wrong advice among settings called accurate and inaccurate. `by` is
+    another column to group by, and `within` a factor between error and limit.
     """
-    held = calibration()
-    held = held[held["held_out"]]
-    low = held["use"].map({use: ends[0] for use, ends in thresholds().items()})
-    high = held["use"].map({use: ends[1] for use, ends in thresholds().items()})
-    held = held.assign(accurate=held["index"] <= low, inaccurate=held["index"] > high)
+    held = near(calibration().query("held_out"), within)
+    outcomes = [outcome_of(*ends) for ends in held[["use", "low", "high"]].itertuples(index=False)]
+    accurate = np.array(outcomes) == "accurate"
+    inaccurate = np.array(outcomes) == "inaccurate"
     held = held.assign(
-        given=held["accurate"] | held["inaccurate"],
-        wrong=(held["accurate"] & ~held["small"]) | (held["inaccurate"] & held["small"]),
+        accurate=accurate,
+        inaccurate=inaccurate,
+        given=accurate | inaccurate,
+        wrong=(accurate & ~held["small"]) | (inaccurate & held["small"]),
     )
     generator = np.random.default_rng(0)
     rows = []
-    for key, own in held.groupby([*([by] if by else []), "use"], sort=False):
-        counts = own.groupby("family")[["wrong", "given"]].sum().to_numpy()
+    for key, group in held.groupby([*([by] if by else []), "use"], sort=False):
+        counts = group.groupby("family")[["wrong", "given"]].sum().to_numpy()
+        wrong, given = counts.sum(0).tolist()
+        exact = stats.binomtest(wrong, max(given, 1)).proportion_ci()
         drawn = counts[generator.integers(len(counts), size=(_DRAWS, len(counts)))].sum(1)
-        ends = np.quantile(drawn[:, 0] / np.maximum(drawn[:, 1], 1), [0.025, 0.975])
-        shares = [own.loc[own[name], "wrong"].mean() for name in ("given", "accurate", "inaccurate")]
-        sizes = own["net"].nunique(), len(own), own["small"].mean(), 1 - own["given"].mean()
-        rows.append((*key, *sizes, shares[0], *ends, *shares[1:]))
+        low, high = np.quantile(drawn[:, 0] / np.maximum(drawn[:, 1], 1), [0.025, 0.975])
+        low, high = min(low, exact.low), max(high, exact.high)
+        shares = [group.loc[group[name], "wrong"].mean() for name in ("given", "accurate", "inaccurate")]
+        sizes = group["net"].nunique(), len(group), group["small"].mean(), 1 - group["given"].mean()
+        rows.append((*key, *sizes, shares[0], low, high, *shares[1:]))
     names = ["nets", "settings", "small", "abstained", "wrong", "wrong_low", "wrong_high"]
     names += ["wrong_accurate", "wrong_inaccurate"]
     return pd.DataFrame(rows, columns=[*([by] if by else []), "use", *names])
 
 
-def outcome_of(use: str, index: float) -> Outcome:
-    """Compare an index with both thresholds of its use; infinite ones are undecided."""
-    low, high = thresholds()[use]
-    return "accurate" if index <= low else "inaccurate" if high < index < math.inf else "undecided"
+def outcome_of(use: str, low: float, high: float) -> Outcome:
+    """Compare the interval of an index with both thresholds of its use; infinite ones are undecided."""
+    accurate, inaccurate = thresholds()[use]
+    return "accurate" if high <= accurate else "inaccurate" if inaccurate < low < math.inf else "undecided"
 
 
 def outcomes(rows: Sequence[Mapping[Any, Any]]) -> pd.DataFrame:
     """Return the advice by use and noise level: the mean index over inputs, its outcome, and most samples.
 
-    `alike` of the `inputs` have the same outcome by themselves.
+    `alike` of the `inputs` have the same outcome by themselves. The intervals of inputs are independent.
     """
     found = []
-    for (use, sigma), own in pd.DataFrame(rows).groupby(["use", "sigma"], sort=False):
-        index = float(own["index"].mean(skipna=False))
-        outcome = outcome_of(str(use), index)
-        alike = sum(outcome_of(str(use), one) == outcome for one in own["index"])
-        found.append((str(use), sigma, index, int(own["samples"].max()), alike, len(own), outcome))
+    for (use, sigma), group in pd.DataFrame(rows).groupby(["use", "sigma"], sort=False):
+        index = float(group["index"].mean(skipna=False))
+        below = math.hypot(*(group["index"] - group["low"])) / len(group)
+        above = math.hypot(*(group["high"] - group["index"])) / len(group)
+        outcome = outcome_of(str(use), index - below, index + above)
+        intervals = group[["low", "high"]].itertuples(index=False)
+        alike = sum(outcome_of(str(use), *interval) == outcome for interval in intervals)
+        found.append((str(use), sigma, index, int(group["samples"].max()), alike, len(group), outcome))
     return pd.DataFrame(found, columns=["use", "sigma", "index", "samples", "alike", "inputs", "outcome"])
 
 
 def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
     """Advice in words, from rows with `sigma`: a line for each use and noise level, and the verdict last."""
     inputs = len({row["input"] for row in rows})
-    lines = [f"advice for {name}, mean over {inputs} input{'s' if inputs > 1 else ''}, {PASSES} passes each"]
+    over = "1 input" if inputs == 1 else f"{inputs} inputs"
+    lines = [f"advice for {name}, mean over {over}, {SAMPLES:,} passes each"]
     where: dict[Outcome, list[str]] = {"accurate": [], "inaccurate": [], "undecided": []}
     for use, sigma, index, samples, alike, count, outcome in outcomes(rows).itertuples(index=False):
         where[outcome].append(f"{use} at σ = {sigma:g}")
@@ -124,7 +149,7 @@ def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
         for row in rates().to_dict("records")
     )
     lines.append(f"  how often such advice was wrong on other nets (95 % interval): {wrong}")
-    lines.append(f"  events rarer than about 1 in {PAIRS} can be missed")
+    lines.append(f"  events rarer than about 1 in {SAMPLES // 3:,} can be missed")
     advice: dict[Outcome, str] = {
         "accurate": "rely on linearisation (sdp) for",
         "inaccurate": "draw samples for",
@@ -139,7 +164,7 @@ def _factor(size: float) -> str:
 
 
 _SIZES = {
-    "class": lambda size: f"class probabilities off by about {100 * size:.2g} points (limit 1)",
+    CLASS: lambda size: f"class probabilities off by about {100 * size:.2g} points (limit 1)",
     DEVIATIONS: lambda size: f"standard deviations off by about {_factor(size)} (limit 5 %)",
-    "whole distribution": lambda size: f"total variation about {size:.2g} above an exact rule (limit 0.05)",
+    DISTRIBUTION: lambda size: f"total variation about {size:.2g} (limit 0.05)",
 }

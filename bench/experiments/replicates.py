@@ -52,8 +52,9 @@ class ReplicateExperiment(Experiment):
 
     def group(self, settings: Settings, score: Score, seeds: Sequence[int], **fields: Any) -> ReplicateGroup:
         """Return a group of some seeds; `fields` are the other fields of the group."""
-        fields = {"methods": self.rules, "device": settings.sampling.device, **fields}
-        return ReplicateGroup(name=self.name, metrics=self.metrics, score=score, seeds=tuple(seeds), **fields)
+        device = settings.sampling.device
+        fields = {"methods": self.rules, "metrics": self.metrics, "device": device, **fields}
+        return ReplicateGroup(name=self.name, score=score, seeds=tuple(seeds), **fields)
 
     def by_seed(
         self, settings: Settings, numbers: Numbers, seeds: Iterable[int] | None = None, **fields: Any

@@ -143,7 +143,10 @@ def _searched(folder: Path) -> Iterator[None]:
     What is loaded in this process afterwards comes from the pickle, as in every worker.
     """
     before, path, writes = set(sys.modules), sys.path[:], sys.dont_write_bytecode
-    sys.path[:] = sorted([str(folder), *path], key=lambda entry: not _is_installed(entry))
+    installed = [entry for entry in path if _is_installed(entry)]
+    others = [entry for entry in path if not _is_installed(entry)]
+    # A user's file must not shadow an installed module that another module imports.
+    sys.path[:] = [*installed, str(folder), *others]
     sys.dont_write_bytecode = True  # no __pycache__ in the user's folder
     importlib.invalidate_caches()
     try:

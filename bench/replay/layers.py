@@ -300,7 +300,11 @@ def _of_blocks(
 def _sums(
     layers: Sequence[Layer], centres: Sequence[Tensor | None], block: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return means and mean products of a block's values, relative to a centre, at every point of a net."""
+    """Return means and mean products of a block's values, relative to a centre, at every point of a net.
+
+    `block` has shape (b, *event). The points are the input and the outputs of all layers; a centre (n,) gives
+    a mean (n,) and products (n, n), in float64, and None gives empty ones.
+    """
     sums = []
     for centre in centres:
         units = 0 if centre is None else len(centre)
@@ -312,7 +316,7 @@ def _sums(
             if layer is not None:
                 values = layer(values)
             if centre is not None:
-                moved = values.flatten(1).double().sub_(centre)
+                moved = values.flatten(1).double() - centre
                 total.add_(moved.sum(0))
                 products.addmm_(moved.mT, moved)
     return [(total / len(block), products / len(block)) for total, products in sums]

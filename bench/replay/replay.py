@@ -367,15 +367,16 @@ def replay_share(
 
 def _tasks(
     stored: Stored,
-    number: str,
+    run_id: str,
     rows: pd.DataFrame,
     given: Sequence[Plugin],
     net_addresses: Sequence[str],
     folder: Path | None,
 ) -> Iterator[tuple[_Task | None, pd.DataFrame]]:
-    """Yield tasks with the stored rows of some measurements of one run; None for unknown measurements."""
-    run = _run_of(stored, number)
+    """Yield tasks with stored rows of measurements of a run; None with rows that its plan lacks now."""
+    run = _run_of(stored, run_id)
     plan = _plan_of_rows(stored, run, rows, given, net_addresses, folder)
+    # A cell of several experiments is measured once, in the first group.
     planned_rows = plan.rows.drop_duplicates(CELL).astype(dict.fromkeys(CELL, str))
     planned_cells = pd.MultiIndex.from_frame(planned_rows[CELL])
     groups = rows[CELL].merge(planned_rows[[*CELL, "group"]], on=CELL, how="left")["group"].to_numpy()

@@ -116,6 +116,7 @@ class TrainingImages:
 
     @property
     def architecture(self) -> Architecture | ImageArchitecture:
+        """Four hidden layers of 256 ReLU units for "mlp", otherwise the named network of 64 channels."""
         channels, size, _ = self.pixels.shape[1:]
         if self.network == "mlp":
             return Architecture(4, width=256, inputs=channels * size**2, outputs=CLASSES)

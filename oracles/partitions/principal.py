@@ -81,18 +81,22 @@ class PrincipalCells:
 
     def counts(self, samples: Samples) -> NDArray[np.int64]:
         """Count the samples in every cell, shape (1 + pairs, cells); rows of grids are padded with zeros."""
-        whole = np.pad(self.tree.counts(samples), (0, self.cells - self.tree.cells))[None]
+        partitions = 1 + len(self.pairs)
+        return tally_rows(samples, len(self.tree.centre), partitions, self.cells, self.located)
+
+    def located(self, columns: Columns) -> Iterator[Cells]:
+        """Yield the cell numbers of samples in each partition, from their columns, shape (m, samples)."""
+        yield self.tree.located(columns)
         if not len(self.edges):
-            return whole
-        lines, pairs, bins = [Edges(line) for line in self.edges], self.pairs, self.edges.shape[1] + 1
-
-        def locate(columns: Columns) -> Iterator[Cells]:
-            deviations = columns - beside(columns, self.tree.centre[:, None])
-            coordinates = beside(columns, self.tree.axes.T) @ deviations
-            places = [line.below(values) for line, values in zip(lines, coordinates, strict=True)]
-            return (places[first] * bins + places[second] for first, second in pairs)
-
-        return np.vstack([whole, tally_rows(samples, len(self.tree.centre), len(pairs), self.cells, locate)])
+            return
+        bins = self.edges.shape[1] + 1
+        deviations = columns - beside(columns, self.tree.centre[:, None])
+        coordinates = beside(columns, self.tree.axes.T) @ deviations
+        bin_numbers = [
+            Edges(line).below(values) for line, values in zip(self.edges, coordinates, strict=True)
+        ]
+        for first, second in self.pairs:
+            yield bin_numbers[first] * bins + bin_numbers[second]
 
 
 def largest_total_variation(oracle: NDArray[np.int64], rule: NDArray[np.int64], floor: Floor) -> Estimate:

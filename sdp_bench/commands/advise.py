@@ -26,11 +26,11 @@ def advise(
     sigma: tuple[float, ...] | None,
     noise: str | None,
 ) -> None:
-    """Advise whether linearisation (the rule sdp) is accurate for NET, within seconds and without an oracle.
+    """Advise whether linearisation (the rule sdp) is accurate for NET, without an oracle.
 
     NET is path/to/my_net.py:build, package.module:build, or a file .pt2 (torch.export) or .onnx. For each
-    input and noise level the net is evaluated at 65 points. The last lines state how often such advice was
-    wrong on nets that played no part in its thresholds. `sdp-bench validate --net` measures all rules.
+    input and noise level the net is evaluated at 10,000 samples. The last lines state how often such advice
+    was wrong on nets that played no part in its thresholds. `sdp-bench validate --net` measures all rules.
     """
     from sdp_bench.bench.advice.advice import advise_on
     from sdp_bench.bench.advice.thresholds import sentences

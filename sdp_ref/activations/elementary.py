@@ -156,7 +156,7 @@ def _damped(v: Tensor, w: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Powers(Quadrature):
-    """x^n, elementwise, for a whole n of at least 3."""
+    """x^n, elementwise, for a whole n of at least 1 (`Square` is the formula for 2)."""
 
     name: ClassVar[str] = "power"
     label: ClassVar[str] = "power"
@@ -171,13 +171,17 @@ class Powers(Quadrature):
 
     @classmethod
     def from_op(cls, name: str, exponent: Any) -> nn.Module:
-        """The exponents 2, 1/2, -1/2 and -1 have their own modules."""
-        others = {2: Square, 0.5: Sqrt, -0.5: Rsqrt, -1: Reciprocal}
+        """Return the module of x ** exponent.
+
+        Raises NoFormulaError unless the exponent is a whole number of at least 1, or 1/2, -1/2 or -1.
+        """
+        special_modules = {2: Square, 0.5: Sqrt, -0.5: Rsqrt, -1: Reciprocal}
         if not isinstance(exponent, int | float):
             raise NoFormulaError(f"{name} with an exponent that is not a number")
-        if exponent in others:
-            return others[exponent]().eval()
-        if exponent < 1 or exponent != int(exponent):
+        if exponent in special_modules:
+            return special_modules[exponent]().eval()
+        # is_integer is False for infinity and NaN
+        if not (exponent >= 1 and float(exponent).is_integer()):
             raise NoFormulaError(f"x ** {exponent}")
         return Power(int(exponent)).eval()
 

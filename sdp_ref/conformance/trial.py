@@ -157,6 +157,7 @@ def _smallest(case: Case, failed: Verdict) -> tuple[AnyGaussian, Verdict]:
 
 
 def _raises_alone(subject: Subject, net: nn.Module, x: AnyGaussian, error: BaseException) -> bool:
+    """Whether the rule raises an error of exactly this type on a smaller case."""
     try:
         subject.predict(copy.deepcopy(net), copy.deepcopy(x))
     except (Exception, SystemExit) as other:  # noqa: BLE001  a rule may raise anything

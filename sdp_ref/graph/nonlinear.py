@@ -261,13 +261,16 @@ def mean_field(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     p_i is proportional to 1 / sum_j exp((m_j - m_i) / sqrt(1 + pi V_ij / 8)), V_ij the variance of X_i - X_j
     (Lu, Ie and Sha 2020, "Mean-field approximation to Gaussian-softmax integral", with all pairs). By Stein's
     lemma the derivative of the mean is the mean of the Jacobian.
+
+    `mean` has shape (..., n), and `variance`, that of the differences, (..., n, n); its diagonal has no
+    effect. Returns p, shape (..., n), and dp_i / dm_j, shape (..., n, n).
     """
     slope = (1 + _LAMBDA * variance).rsqrt()
     mean = mean.clamp(min=_LOWEST)
     shares = (slope * (mean.unsqueeze(-2) - mean.unsqueeze(-1))).softmax(-1)
-    shares_of_group = shares.diagonal(dim1=-2, dim2=-1)
-    total = shares_of_group.sum(-1, keepdim=True)
-    p = shares_of_group / total
-    pulls = shares_of_group.unsqueeze(-1) * shares * slope
-    jacobian = torch.diag_embed(pulls.sum(-1)) - pulls  # derivative of `own`
+    share = shares.diagonal(dim1=-2, dim2=-1)
+    total = share.sum(-1, keepdim=True)
+    p = share / total
+    pulls = share.unsqueeze(-1) * shares * slope
+    jacobian = torch.diag_embed(pulls.sum(-1)) - pulls  # derivative of `share`
     return p, (jacobian - p.unsqueeze(-1) * jacobian.sum(-2, keepdim=True)) / total.unsqueeze(-1)

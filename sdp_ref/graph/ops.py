@@ -184,6 +184,12 @@ class Interpolate(LinearFunction):
 
 
 class BatchNorm(nn.Module):
+    """Batch normalisation by running statistics.
+
+    `training` sets the mode only: formulas refuse the statistics of a batch, and the forward pass never uses
+    them.
+    """
+
     running_mean: Tensor | None
     running_var: Tensor | None
     weight: Tensor | None

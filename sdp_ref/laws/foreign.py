@@ -48,7 +48,11 @@ def law_of(given: object) -> Law:
 
 
 def _known(given: Distribution) -> Law | None:
-    """Return the matching law of this package, if there is one; `given` has any batch shape."""
+    """Return the matching law of this package, if there is one.
+
+    `given` has a batch shape of at least one dimension, (B,) or (B, K) for the components of a mixture. The
+    law has one row for each of their combinations.
+    """
     distributions = torch.distributions
     match given:
         case distributions.MultivariateNormal() | distributions.LowRankMultivariateNormal():
@@ -56,11 +60,15 @@ def _known(given: Distribution) -> Law | None:
             _require_stored(covariance.diagonal(dim1=-2, dim2=-1))
             return unchecked(Gaussian, given.mean.flatten(0, -2), covariance)
         case distributions.Independent(base_dist=base) if (
+            # the event consists of batch dimensions of the base, so its components are independent
             given.event_shape == base.batch_shape[-len(given.event_shape) :]
         ):
             return _independent(base, given.event_shape)
-        case distributions.MixtureSameFamily() if len(given.event_shape):
-            components = _known(given.component_distribution)
+        case distributions.MixtureSameFamily(component_distribution=parts) if (
+            # a Mixture cannot have mixtures as components
+            len(given.event_shape) and not isinstance(parts, distributions.MixtureSameFamily)
+        ):
+            components = _known(parts)
             weights = given.mixture_distribution.probs
             return None if components is None else Mixture(weights.to(components.location.dtype), components)
     return None

@@ -382,7 +382,10 @@ def lost_variances(
 
 @contextmanager
 def _of_moments(rule: str, x: Law) -> Iterator[None]:
-    """Replace a law of another family by the Gaussian with its moments, and warn."""
+    """Wrap the reading of the moments of a law that is not Gaussian.
+
+    Without moments an UnsupportedError is raised; otherwise a warning says that it is taken for a Gaussian.
+    """
     kind = type(x).__name__
     try:
         yield
@@ -391,7 +394,7 @@ def _of_moments(rule: str, x: Law) -> Iterator[None]:
     warnings.warn(
         f"rule '{rule}' takes {x.described} for the Gaussian with its mean and covariance",
         ReplacedLawWarning,
-        stacklevel=4,
+        stacklevel=4,  # this function, contextlib, `as_...` below, its caller
     )
 
 

@@ -25,6 +25,9 @@ an *interval* is wrong if it does not contain the true value.
 `python -m tests.calibration` writes the file and this page in a few minutes. `make slow` runs the same
 simulations, with the same seeds, as tests. A test fails if a rate is significantly above its nominal level
 (one-sided exact binomial test at 0.001).
+
+The error rates of `sdp-bench advise` on nets that it was not calibrated on are listed with
+[its method](models.md#advice-without-an-oracle).
 """
 _FEW = "Few inputs"
 TITLES = {

@@ -1,4 +1,4 @@
-"""Equal compute: rules that look inside a net against samplers with the same number of operations."""
+"""Equal compute: rules against samplers of the same cost, in operations and processor time."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ TRAININGS = ("trained", "random")
 WIDTHS = (16, 64, 256, 1024)
 KINK_DISTANCES = (0.01, 0.1, 1.0, 10.0, 100.0)
 """Noise levels, in units of the median distance of a unit's kink from the input."""
-SAMPLERS = ("plain", "antithetic", "sobol", "control_variate")
+SAMPLERS = ("plain", "antithetic", "sobol", "control_variate", "whitened")
 SIZES = (16, 256, 4096)
 RULES = (
     *("sdp", "dvia", "moment_matching", "third_cumulants", "low_rank", "second_order"),
     *("marginal_sdp", "marginal_moment_matching", "marginal_sigma_points", "unscented"),
 )
 USES = ("mean", "standard_deviation", "whole_distribution", "class", "tail")
+BATCH = 8
+"""Inputs of the batch in which methods are timed, in addition to a single input."""
 
 
 EXPERIMENT = ReplicateExperiment(
     name="compute",
     study="sdp_bench.bench.studies.compute.group",
-    description="rules and samplers at equal operations, by depth, width and noise (not in the paper)",
+    description="rules and samplers at equal cost, by depth, width and noise (not in the paper)",
     title="Equal compute",
     rank=240,
-    metrics=("operations", *USES, "accuracy", "noise", "kinks"),
+    metrics=("operations", *USES, "accuracy", "noise", "kinks", "seconds"),
     rules=(
         "regular",
         "oracle",

@@ -1,4 +1,4 @@
-"""One net at one input: errors of rules and samplers for five uses, and their operations."""
+"""One net at one input: errors of rules and samplers for five uses, their operations and processor times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import copy
 import functools
 import itertools
 import math
+import statistics
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,12 +31,13 @@ from ...identity import digest
 from ...nets.architectures import Architecture
 from ...nets.training import numerics
 from ...operations import operations
+from ...runtime.timing import clock
 from ...settings import Settings
-from . import ACTIVATIONS, KINK_DISTANCES, RULES, SIZES, TRAININGS, WIDTHS
+from . import ACTIVATIONS, BATCH, KINK_DISTANCES, RULES, SAMPLERS, SIZES, TRAININGS, WIDTHS
 
 TASK = "MNIST, means of 4 x 4 pixels"
 CLASSES, FEATURES = 10, 49
-STEPS, BATCH, LEARNING_RATE = 600, 128, 1e-3
+STEPS, MINIBATCH, LEARNING_RATE = 600, 128, 1e-3
 """Training with Adam at a rate that falls to 0 as a cosine."""
 WIDE, SAMPLES, FEWER = 256, 2**17, 2**15
 """Wider nets have an oracle of fewer samples."""
@@ -47,16 +49,24 @@ LEAST = 1e-6
 """A smaller predicted standard deviation, relative to the true one, counts as this."""
 _QUANTILES = 2048
 _DRAWS = 2**16
+_POINTS = 2**13  # Sobol points of the class probabilities of a sampler's Gaussian
 _ROWS = 4096  # of a forward pass
 _FLOPS = 5e10  # per second, of one thread
 
-CONTROLLED = "control_variate"
+CONTROLLED, WHITENED = "control_variate", "whitened"
+"""Samplers that predict a Gaussian with the mean and covariance of their samples, as rules do."""
+ROUNDS, ENOUGH, LONG = 16, 0.25, 1.0
+"""A method is timed in this many rounds, or until its times (s) add up; no batch if an input takes longer."""
 ROUNDING = 1e-3
 """Standard deviation of an output, relative to its size, above which float32 is precise enough."""
 
 
 def left_out(activation: str, depth: int, width: int, seed: int) -> set[str]:
-    """Return the rules that have no formula for a net or take too long on it."""
+    """Return the rules that have no formula for a net or take too long on it.
+
+    DVIA has no formula for GELU, and ReLU has no second derivative at its kink. The activation is "relu" or
+    "gelu".
+    """
     rules = {"dvia"} if activation == "gelu" else {"second_order"}
     if width > WIDE or (width == WIDE and (depth > 8 or seed > 0)):
         rules.add("third_cumulants")  # 6 n^4 operations for each layer
@@ -88,7 +98,7 @@ def train(net: nn.Sequential, seed: int) -> None:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     with numerics():
         for _ in range(STEPS):
-            rows = torch.randint(len(features), (BATCH,), generator=generator)
+            rows = torch.randint(len(features), (MINIBATCH,), generator=generator)
             optimizer.zero_grad()
             F.cross_entropy(net(features[rows]), labels[rows]).backward()
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -147,16 +157,20 @@ class Truth:
 
     def of_law(self, law: sr.Gaussian | sr.DiagonalGaussian) -> Summary:
         """Summarise a predicted law of one row."""
-        mean, deviation = law.mean[0], law.variance[0].sqrt()
-        levels = (torch.arange(_QUANTILES, dtype=torch.float64) + 0.5) / _QUANTILES
         draws = law.sample(_DRAWS, torch.Generator().manual_seed(0))[:, 0]
-        low, high = (self.thresholds - mean) / deviation
+        return self.of_gaussian(law.mean[0], law.variance[0].sqrt(), draws)
+
+    def of_gaussian(self, mean: Tensor, deviation: Tensor, draws: Tensor) -> Summary:
+        """Summarise Gaussians by their moments, shape (..., m), and draws from them, shape (..., k, m)."""
+        levels = (torch.arange(_QUANTILES, dtype=torch.float64) + 0.5) / _QUANTILES
+        quantiles = torch.special.ndtri(levels)[:, None]
+        low, high = ((threshold - mean) / deviation for threshold in self.thresholds)
         return {
             "mean": mean,
             "standard_deviation": deviation,
-            "whole_distribution": mean + deviation * torch.special.ndtri(levels)[:, None],
-            "class": F.one_hot(draws.argmax(-1), len(mean)).double().mean(0),
-            "tail": torch.special.ndtr(torch.stack([low, -high])),
+            "whole_distribution": mean[..., None, :] + deviation[..., None, :] * quantiles,
+            "class": F.one_hot(draws.argmax(-1), mean.shape[-1]).double().mean(-2),
+            "tail": torch.special.ndtr(torch.stack([low, -high], -2)),
         }
 
     @functools.cached_property
@@ -200,6 +214,12 @@ def normals(sampler: str, repeats: int, size: int, seed: int) -> Tensor:
         return torch.special.ndtri(torch.stack(drawn) + half_a_cell)
     if sampler == "antithetic":
         z = torch.randn(repeats, size // 2, FEATURES, generator=generator, dtype=torch.float64)
+        return torch.cat([z, -z], 1)
+    if sampler == WHITENED:
+        # Pairs along orthogonal directions; if there are enough, their covariance is the identity.
+        z = torch.randn(repeats, size // 2, FEATURES, generator=generator, dtype=torch.float64)
+        left, _, right = torch.linalg.svd(z, full_matrices=False)
+        z = math.sqrt(max(size // 2, FEATURES)) * left @ right
         return torch.cat([z, -z], 1)
     return torch.randn(repeats, size, FEATURES, generator=generator, dtype=torch.float64)
 
@@ -245,19 +265,51 @@ class Propagated:
     def samples(self, truth: Truth, sampler: str, size: int) -> Summary:
         """Summarise the repeats of a sampler.
 
-        The control variate is the linearised net. Its moments are known; it improves moments only.
+        The control variate is the linearised net, with known moments.
         """
         repeats = REPEATS[size] // (4 if self.is_wide else 1)
         z = normals(sampler, repeats, size, zlib.crc32(f"{self.root} {sampler} {size}".encode()))
         outputs = self.outputs(z)
-        if sampler != CONTROLLED:
+        if sampler == WHITENED:  # the covariance of its points is that of the noise, without a correction
+            mean, covariance = outputs.mean(-2), covariances(outputs, correction=0)
+            deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+        elif sampler == CONTROLLED:
+            value, jacobian = self.linear
+            mean, covariance = controlled(outputs, z, value, jacobian)
+            control = value + z @ jacobian.mT
+            variance = jacobian.norm(dim=1) ** 2 + outputs.var(-2) - control.var(-2)
+            deviation = variance.clamp(min=0.01 * outputs.var(-2)).sqrt()
+        else:
             return truth.of_samples(outputs)
-        value, jacobian = self.linear
-        control = value + z @ jacobian.mT
-        mean = value + (outputs - control).mean(-2)
-        variance = jacobian.norm(dim=1) ** 2 + outputs.var(-2) - control.var(-2)
-        deviation = variance.clamp(min=0.01 * outputs.var(-2)).sqrt()
-        return {"mean": mean, "standard_deviation": deviation}
+        return truth.of_gaussian(mean, deviation, mean[:, None] + scattered(covariance, deviation))
+
+
+def covariances(samples: Tensor, correction: int = 1) -> Tensor:
+    """Return the covariances of samples, shape (..., k, m), over k."""
+    centred = samples - samples.mean(-2, keepdim=True)
+    return centred.mT @ centred / (samples.shape[-2] - correction)
+
+
+def controlled(outputs: Tensor, z: Tensor, value: Tensor, jacobian: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and covariance of outputs, shape (..., k, m), with the linearised net as control variate.
+
+    `z`: standard normal noise, shape (..., k, n). `value`, `jacobian`: of the net at noise 0, for z.
+    """
+    control = value[..., None, :] + z @ jacobian.mT
+    mean = value + (outputs - control).mean(-2)
+    return mean, jacobian @ jacobian.mT + covariances(outputs) - covariances(control)
+
+
+def scattered(covariance: Tensor, deviation: Tensor) -> Tensor:
+    """Return points of centred Gaussians, shape (..., k, m).
+
+    `covariance` may have negative eigenvalues, which count as 0; the points have the standard deviations.
+    """
+    values, vectors = torch.linalg.eigh(covariance)
+    root = vectors * values.clamp(min=0).sqrt()[..., None, :]
+    root = root * (deviation / root.norm(dim=-1).clamp(min=1e-300))[..., None]
+    uniform = SobolEngine(deviation.shape[-1], scramble=True, seed=0).draw(_POINTS, dtype=torch.float64)
+    return torch.special.ndtri(uniform + 2.0**-31) @ root.mT
 
 
 def seconds_of(depth: int, width: int, samples: int, methods: Sequence[str], *, is_trained: bool) -> float:
@@ -267,7 +319,7 @@ def seconds_of(depth: int, width: int, samples: int, methods: Sequence[str], *, 
     of_rules = 1.5 + depth * (0.25 + 3 * (width / 1024) ** 2)
     if "third_cumulants" in methods:
         of_rules += depth * 5.0 * (width / 256) ** 4
-    training = 6 * macs * STEPS * BATCH * is_trained / _FLOPS
+    training = 6 * macs * STEPS * MINIBATCH * is_trained / _FLOPS
     return training + len(KINK_DISTANCES) * (passes * 2 * macs / _FLOPS + of_rules)
 
 
@@ -322,8 +374,73 @@ def score(
         yield method, "operations", count, None
 
 
+def times(width: int, group: ReplicateGroup, seed: int, methods: Sequence[str]) -> Iterator[Number]:
+    """Measure processor times per input, for one input and for a batch, which are the components.
+
+    Neither what a rule prepares for a net nor the drawing of points is timed: both are done once for many
+    inputs. Samplers without a control variate therefore take equally long.
+    """
+    exact = network(group.activation, group.depth, width, seed).double()
+    inputs = images("test")[0][:BATCH].double()
+    distances = kinks(exact, inputs[:1])
+    sigma = float(distances[distances.isfinite()].median())
+    calls: dict[str, Callable[[Tensor], object]] = {}
+    for rule in (method for method in methods if method in RULES):
+        propagate = prepared(sr.rule(rule), exact, [])
+        calls[rule] = partial(_predict, propagate, sigma)
+    for size in SIZES:
+        z = normals("plain", 1, size, seed)[0]
+        calls[f"plain:samples={size}"] = partial(_sample, exact, sigma, z)
+        calls[f"{CONTROLLED}:samples={size}"] = partial(_sample_with_control, exact, sigma, z)
+    with torch.no_grad():
+        seconds = {"1": processor_times({name: partial(call, inputs[:1]) for name, call in calls.items()})}
+        batches = {name: partial(call, inputs) for name, call in calls.items() if seconds["1"][name] < LONG}
+        of_batches = processor_times(batches)
+    seconds[str(BATCH)] = {name: time / BATCH for name, time in of_batches.items()}
+    for count, by_name in seconds.items():
+        for method, time in by_name.items():
+            sampler, _, samples = method.partition(":")
+            alike = [name for name in SAMPLERS if name != CONTROLLED] if sampler == "plain" else [sampler]
+            for name in alike:
+                yield f"{name}:{samples}" if samples else name, "seconds", time, count
+
+
+def _predict(propagate: Callable[[sr.Law], sr.Law], sigma: float, x: Tensor) -> object:
+    return propagate(sr.DiagonalGaussian(mean=x, variance=torch.full_like(x, sigma**2)))
+
+
+def _sample(net: nn.Module, sigma: float, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    outputs = _outputs(net, sigma, z, x)
+    return outputs.mean(-2), covariances(outputs)
+
+
+def _sample_with_control(net: nn.Module, sigma: float, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    value, jacobian = jacobian_of(net, x)
+    return controlled(_outputs(net, sigma, z, x), z, value, sigma * jacobian)
+
+
+def _outputs(net: nn.Module, sigma: float, z: Tensor, x: Tensor) -> Tensor:
+    outputs: Tensor = net((x[:, None] + sigma * z).flatten(0, 1))
+    return outputs.unflatten(0, (len(x), len(z)))
+
+
+def processor_times(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Return the median processor time (s) of each call; calls take turns, so that disturbances affect all.
+
+    The first round warms up, and counts only for calls that take too long to be repeated.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            if sum(seconds[name][1:]) < ENOUGH and max(seconds[name], default=0) < 10 * LONG:
+                start = clock()
+                call()
+                seconds[name].append(clock() - start)
+    return {name: statistics.median(times[1:] or times) for name, times in seconds.items()}
+
+
 def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[ReplicateGroup]:
-    """Yield a group for each net, by increasing size.
+    """Yield a group for each net, by increasing size, and one for the times of each architecture.
 
     A DataMissingError is raised without MNIST, a UserError for another activation.
     """
@@ -335,29 +452,44 @@ def groups(experiment: ReplicateExperiment, settings: Settings) -> Iterator[Repl
     for split in ("train", "test"):
         images(split)
     depths = design.depths or size.depths or ()
-    nets = itertools.product(range(size.nets or 1), kinds, TRAININGS, depths, widths)
-    for seed, activation, training, depth, width in sorted(
-        nets, key=lambda net: (net[3] * net[4] ** 2, net[0])
-    ):
-        samples = min(size.samples or SAMPLES, SAMPLES if width <= WIDE else FEWER)
-        excluded = left_out(activation, depth, width, seed)
+    architectures = itertools.product(kinds, depths, widths)
+    for activation, depth, width in sorted(architectures, key=lambda kind: kind[1] * kind[2] ** 2):
         hidden = f"{'-'.join([str(width)] * min(depth, 3))}{'...' if depth > 3 else ''}"
-        methods = tuple(method for method in experiment.rules if method not in excluded)
-        is_trained = training == "trained"
-        yield from experiment.by_seed(
+        layers = f"{TASK}; 49-{hidden}-10, {depth} hidden layers of {activation}; "
+        samples = min(size.samples or SAMPLES, SAMPLES if width <= WIDE else FEWER)
+        group = partial(
+            experiment.by_seed,
             settings,
-            partial(score, width, samples, is_trained),
-            [seed],
             versions=of_method(experiment.version),
-            label=f"{depth}x{width} {training}",
-            design=f"{TASK}; 49-{hidden}-10, {depth} hidden layers of {activation}; "
-            f"oracle of {samples} samples",
-            identity=digest(activation, training, depth, width, samples, STEPS)[:16],
-            methods=methods,
             device="cpu",
             dataset="mnist 7x7",
-            objective=f"{activation} {depth}x{width} {training}",
             activation=activation,
             depth=depth,
-            cost=seconds_of(depth, width, samples, methods, is_trained=is_trained),
+        )
+        for seed, training in itertools.product(range(size.nets or 1), TRAININGS):
+            excluded = left_out(activation, depth, width, seed)
+            methods = tuple(method for method in experiment.rules if method not in excluded)
+            is_trained = training == "trained"
+            yield from group(
+                partial(score, width, samples, is_trained),
+                [seed],
+                label=f"{depth}x{width} {training}",
+                design=f"{layers}oracle of {samples} samples",
+                identity=digest(activation, training, depth, width, samples, STEPS)[:16],
+                methods=methods,
+                metrics=tuple(metric for metric in experiment.metrics if metric != "seconds"),
+                objective=f"{activation} {depth}x{width} {training}",
+                cost=seconds_of(depth, width, samples, methods, is_trained=is_trained),
+            )
+        excluded = left_out(activation, depth, width, seed=1) | {"regular", "oracle"}
+        yield from group(
+            partial(times, width),
+            [0],
+            label=f"{depth}x{width}",
+            design=f"{layers}processor times",
+            identity=digest(activation, depth, width)[:16],
+            methods=tuple(method for method in experiment.rules if method not in excluded),
+            metrics=("seconds",),
+            objective=f"{activation} {depth}x{width}",
+            cost=10 + depth * (width / 256) ** 3,
         )

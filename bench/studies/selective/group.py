@@ -48,7 +48,7 @@ without covariances, and exact on linear layers.
 CERTIFIED = 20_000
 """Most training images for fitting certificates: features of one take 25 kB, and 5 times that in the fit."""
 
-_ROWS = 250
+_ROWS = 250  # images at once; covariances of wide layers take the memory
 _TINY = 1e-300  # a concentration of 0 has no entropy; every positive softmax in float64 is larger than this
 
 
@@ -105,8 +105,9 @@ def evaluate(
     Uncertainties, by score and reading, are float64; larger is less certain. They include those of `names`,
     keys of `READINGS`. `digits` are the training images, to which certificates are fitted.
 
-    Laws are propagated as in training, or by SDP if training had none. Cauchy noise is propagated by marginal
-    SDP if training used moment matching.
+    Laws are propagated from the input by the rule and the noise scale of training, or by SDP if training had
+    none, under Gaussian and under Cauchy noise. Cauchy noise is propagated by marginal SDP if training used
+    moment matching.
     """
     device = next(model.net.parameters()).device
     certificates = None

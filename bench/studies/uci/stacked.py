@@ -311,7 +311,7 @@ def get_nets(
 
     def steps(trainer: StackTrainer) -> Iterator[bool]:
         for _ in trainer.run(epochs):
-            yield False
+            yield False  # no checkpoint is due
         # Nets that diverged have no coverage, so they are never selected.
         finite = [tensor.isfinite().flatten(1).all(1) for tensor in trainer.nets.tensors.values()]
         if not bool(torch.stack(finite).all(0).any()):

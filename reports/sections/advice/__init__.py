@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ....bench.advice.thresholds import LIMITS, PASSES, calibration, rates
+import math
+
+from ....bench.advice.thresholds import LIMITS, NEAR, SAMPLES, WIDER, calibration, rates
 from ...results import Results
 from ...section import Context, Section
 from ...site import CHOICE
@@ -21,8 +23,12 @@ class AdviceOnLinearisation(Section):
         for family, rows in rates("family").groupby("family", sort=True):
             families.append((family, {row["use"]: row for row in rows.to_dict("records")}))
         return {
-            "passes": PASSES,
-            "rates": rates().to_dict("records"),
+            "samples": SAMPLES,
+            "rates": [
+                (factor, row)
+                for factor in (math.inf, WIDER, NEAR)
+                for row in rates(within=factor).to_dict("records")
+            ],
             "families": families,
             "uses": list(LIMITS),
             "fitted": int((~calibration().drop_duplicates("net")["held_out"]).sum()),

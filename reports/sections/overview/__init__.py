@@ -26,7 +26,7 @@ from ...style.theme import styles
 from ...tables.frame import BOUNDS, by_kind
 from ...writing import moment
 from ..choice import Standing, as_accurate, draw, front
-from ..compute import answer, best_inside, comparison
+from ..compute import answer, comparison
 
 _CLASSIFIERS = "images and sequences"
 
@@ -327,7 +327,7 @@ class Overview(Section):
             "which_rule": which_rule(names, table, results.traits),
             "when_to_sample": when_to_sample(names, table, results.traits),
             "recommended": results.traits.recommended,
-            "inside_or_sample": "" if compared is None else answer(best_inside(compared)),
+            "inside_or_sample": "" if compared is None else answer(compared),
             "picture": distributions(results.traits),
             "figure": figure(names, table, results.traits),
             "styles": results.styles,

@@ -108,6 +108,12 @@ def _count_and_accuracy(row: Mapping[str, Any]) -> list[float]:
 
 
 def _row(table: pd.DataFrame, objective: str, scale: float, radius: str) -> dict[str, Any]:
+    """Return the accuracies (per cent) of an objective at a scale, NaN if not measured.
+
+    "clean" is without noise, "own" under PGD on the objective's loss, "cross_entropy" under PGD on the cross
+    entropy, "square" under the square attack, "weakest" the lowest of these, and "noise" a list by noise
+    level. "required" and "pixel" count an image as fooled if its gradient, or a pixel of it, vanishes.
+    """
     accuracies, attack = dict(table.xs((objective, scale))), attacked(objective)
     columns = {
         "clean": ("clean", METRICS[0], ""),

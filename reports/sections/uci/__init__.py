@@ -306,7 +306,11 @@ class _Reading:
                 )
 
     def errors(self, method: str) -> pd.Series:
-        """Mean distance of the coverage from 95 % over the sets, by seed."""
+        """Mean distance of the coverage from 95 % over all sets, by seed.
+
+        Seeds without a value on some set are left out, so that methods are compared on equal sets. The method
+        is replaced by its substitute where it was not run.
+        """
         if not self.sets:
             return pd.Series(dtype=float)
         errors = [(self.of(name, method, "picp") - _COVERAGE).abs() for name in self.sets]
@@ -364,7 +368,10 @@ def _better_covered(others: Sequence[str]) -> Rule:
         for other in others:
             lead = (reading.errors(other) - errors).dropna()
             if len(lead) >= _FEWEST:
-                words = f"distance of the coverage from 95 %: {label(other, reading.traits)} less SDP + PNN"
+                # A method can be measured on some sets and its substitute on others.
+                measured = dict.fromkeys(reading.substituted(name, other) for name in reading.sets)
+                names = " or ".join(label(method, reading.traits) for method in measured)
+                words = f"distance of the coverage from 95 %: {names} less SDP + PNN"
                 yield Effect(words, finite(lead))
 
     return _under_each_reading(effects)

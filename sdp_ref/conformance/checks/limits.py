@@ -95,9 +95,12 @@ def _away_from_kinks(make: Callable[[int], Made], seed: int) -> tuple[nn.Module,
 
 
 def _nearest(net: nn.Module, mean: Tensor) -> float:
-    """Smallest absolute value of the outputs of all affine layers."""
+    """Distance to the nearest kink: the smallest absolute output of all affine layers.
+
+    In a net without affine layers, it is that of the first module (a pool).
+    """
     values: list[Tensor] = []
-    layers = _affine_layers(net) or [*net.children()][:1]  # a pool is not an affine layer
+    layers = _affine_layers(net) or [*net.children()][:1]
     hooks = [m.register_forward_hook(lambda _m, _x, y: values.append(y)) for m in layers]
     net(mean)
     for hook in hooks:

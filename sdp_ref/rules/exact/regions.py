@@ -61,11 +61,11 @@ class Cell:
         """
         n = self.vertices.shape[1]
         distance = self.vertices @ plane[:n] + plane[n]
-        is_high = distance > -ON
+        is_high = distance > -ON  # vertices on the hyperplane count as high and may coincide with new ones
         if is_high.all() or not (distance > ON).any():
             return None
         high, low = np.flatnonzero(is_high), np.flatnonzero(~is_high)
-        # two vertices are joined by an edge if they share n - 1 facets
+        # two vertices are joined by an edge if they share n - 1 facets; the counts are floats
         incidence = self.facets.astype(np.float32)
         high_end, low_end = np.nonzero(incidence[high] @ incidence[low].T > n - 1.5)
         i, j = high[high_end], low[low_end]
@@ -74,6 +74,11 @@ class Cell:
         facets_of_edges = self.facets[i] & self.facets[j]
 
         def side(kept: Indices, outer_plane: Array) -> Cell:
+            """Return the half with the vertices `kept` and the new ones.
+
+            Facets that have lost all vertices are dropped. The last facet is the cut, with the hyperplane
+            `outer_plane` (n + 1,), which points out of this half.
+            """
             facets = np.concatenate([self.facets[kept], facets_of_edges])
             used = facets.any(0)
             on_cut = np.arange(len(facets)) >= len(kept)

@@ -54,6 +54,17 @@ def of_rule(net, rule, samples=SAMPLES, *, whitened=False):
     return error_by_layer(double, layer_moments, laws, independent=independent, whitened=whitened)
 
 
+def test_moments_of_layers_do_not_depend_on_the_precision_of_the_net():
+    net = chain(3, 7, 5, 2)
+    single = sample_layers(layers_of(net, X.location), X, 20_011, seed=4)
+    double_input = X.to(dtype=torch.float64)
+    double = sample_layers(layers_of(net.double(), double_input.location), double_input, 20_011, seed=4)
+    for of_single, of_double in zip(single.moments, double.moments, strict=True):
+        # The samples differ in rounding only.
+        np.testing.assert_allclose(of_double.mean, of_single.mean, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(of_double.covariance, of_single.covariance, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("sampler", ["mc", "sobol"])
 def test_moments_of_layers_are_those_of_the_oracles_samples(sampler):
     net, samples = chain(3, 7, 5, 2), 20_011  # no multiple of the number of blocks

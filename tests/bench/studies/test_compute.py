@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.results.columns import MEASURED, UNDEFINED
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.settings import Design, Settings, Size
-from sdp_bench.bench.studies.compute import EXPERIMENT, SIZES, USES
+from sdp_bench.bench.studies.compute import EXPERIMENT, SAMPLERS, SIZES, USES
 from sdp_bench.bench.studies.compute import group as study
 
 LEVELS = (0.01, 1.0, 100.0)
@@ -90,6 +91,15 @@ def test_errors_of_a_wrong_law_are_those_of_quadrature(truth):
     assert found["class"] == pytest.approx(abs(chance[0] - chance[1]), abs=0.01)
 
 
+@pytest.fixture(scope="module")
+def linear_net():
+    """A linear net at noise of scale 0.5, and samples of its outputs."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(49, 10)).double().requires_grad_(False)
+    propagated = study.Propagated(net, net, torch.zeros(1, 49).double(), 0.5, root=1, is_wide=False)
+    return net, propagated, study.Truth(propagated.outputs(study.normals("plain", 1, 2**15, 0))[0])
+
+
 @pytest.mark.parametrize("sampler", ["plain", "antithetic", "sobol"])
 def test_samplers_draw_standard_normals(sampler):
     z = study.normals(sampler, 8, 256, seed=3)
@@ -103,16 +113,75 @@ def test_samplers_draw_standard_normals(sampler):
         assert z.mean(1).abs().max() < 1e-12
 
 
-def test_the_control_variate_is_exact_on_a_linear_net():
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(49, 10)).double()
-    x = torch.zeros(1, 49).double()
-    propagated = study.Propagated(net, net, x, 0.5, root=1, is_wide=False)
-    outputs = propagated.outputs(study.normals("plain", 1, 4096, 0))[0]
-    summary = propagated.samples(study.Truth(outputs), study.CONTROLLED, 16)
-    exact = 0.5 * net[0].weight.norm(dim=1)
-    assert torch.allclose(summary["mean"], net(x).expand(64, -1))
-    assert torch.allclose(summary["standard_deviation"], exact.expand(64, -1))
+def test_whitened_points_have_the_moments_of_the_noise():
+    z = study.normals("whitened", 3, 256, seed=3)
+    assert z.mean(1).abs().max() < 1e-12
+    assert torch.allclose(z.mT @ z / 256, torch.eye(49).double().expand(3, -1, -1))
+    few = study.normals("whitened", 2, 16, seed=3)[:, :8]  # orthogonal, with the norm of typical noise
+    assert torch.allclose(few @ few.mT, 49 * torch.eye(8).double().expand(2, -1, -1))
+
+
+def test_whitened_points_are_exact_on_a_linear_net(linear_net):
+    net, propagated, truth = linear_net
+    summary = propagated.samples(truth, "whitened", 256)
+    deviation = 0.5 * net[0].weight.norm(dim=1)
+    assert torch.allclose(summary["mean"], net(propagated.x).expand(32, -1))
+    assert torch.allclose(summary["standard_deviation"], deviation.expand(32, -1))
+
+
+@pytest.mark.parametrize("sampler", ["whitened", study.CONTROLLED])
+def test_samplers_that_fit_a_gaussian_have_the_errors_of_the_exact_law_on_a_linear_net(linear_net, sampler):
+    """Up to the floors, which are the errors of the truth, and the error of the draws for the class."""
+    _, propagated, truth = linear_net
+    errors = truth.errors(propagated.samples(truth, sampler, 256))
+    floors = truth.floors()
+    assert set(errors) == set(USES)
+    for use in USES:
+        assert errors[use] < 4 * floors[use] + 0.01
+
+
+def test_the_control_variate_is_exact_on_a_linear_net(linear_net):
+    net, propagated, truth = linear_net
+    summary = propagated.samples(truth, study.CONTROLLED, 16)
+    deviation = 0.5 * net[0].weight.norm(dim=1)
+    assert torch.allclose(summary["mean"], net(propagated.x).expand(64, -1))
+    assert torch.allclose(summary["standard_deviation"], deviation.expand(64, -1))
+
+
+def test_points_of_a_gaussian_have_its_moments():
+    root = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    covariance = root @ root.mT
+    points = study.scattered(covariance, covariance.diagonal(dim1=1, dim2=2).sqrt())
+    assert points.mean(1).abs().max() < 0.01
+    assert (study.covariances(points) - covariance).abs().max() < 0.02 * covariance.max()
+
+
+def test_processor_times_are_medians_without_the_first_call(monkeypatch):
+    """On a clock that advances by a known time for each call."""
+    now = [0.0]
+    durations = {"first is slow": [5.0, 0.1, 0.3, 0.2], "slow": [20.0]}
+    monkeypatch.setattr(study, "clock", lambda: now[0])
+
+    def call(name):
+        now[0] += durations[name].pop(0)
+
+    calls = {name: partial(call, name) for name in durations}
+    # 0.1 + 0.3 exceeds the limit of 0.25, so there is no fourth call
+    assert study.processor_times(calls) == pytest.approx({"first is slow": 0.2, "slow": 20.0})
+    assert durations == {"first is slow": [0.2], "slow": []}
+
+
+def test_times_of_one_input_and_a_batch_are_recorded_for_every_method():
+    plan = plan_of([EXPERIMENT], settings(), [])
+    ((name, group),) = (pair for pair in plan.groups.items() if pair[1].objective == "relu 1x16")
+    rows = run_group(group, plan.rows[plan.rows["group"] == name])
+    assert set(rows["status"]) == {MEASURED}
+    times = rows.pivot(index="rule", columns="component", values="value")
+    assert (times["1"] > 0).all()
+    assert set(times.index) == set(group.methods) >= {"sdp", "unscented", "whitened:samples=16"}
+    for size in SIZES:  # their points are drawn once, for many inputs
+        alike = {f"{sampler}:samples={size}" for sampler in SAMPLERS} - {f"{study.CONTROLLED}:samples={size}"}
+        assert times.loc[sorted(alike), "8"].nunique() == 1
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +236,7 @@ def test_groups_are_sorted_by_size_and_options_are_checked():
     widths = [int(each.label.partition("x")[2].split()[0]) for each in groups]
     sizes = [each.depth * width**2 for each, width in zip(groups, widths, strict=True)]
     assert sizes == sorted(sizes)
-    assert len(groups) == 2 * 2 * 2 * 4
+    assert len(groups) == (2 * 2 + 1 * 2) * 2 * 4  # nets, and times of architectures
     gelu = Settings(design=Design(activation="gelu", depths=(3,), width=5, nets=1))
     group = next(iter(plan_of([EXPERIMENT], gelu, []).groups.values()))
     assert (group.activation, group.depth, group.objective) == ("gelu", 3, "gelu 3x5 trained")

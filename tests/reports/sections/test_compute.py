@@ -1,72 +1,116 @@
+import itertools
 import math
 
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.studies.compute import SAMPLERS
+from sdp_bench.bench.studies.compute import SAMPLERS, SIZES
 from sdp_bench.reports.sections.compute import (
+    BEST,
+    MANY,
+    ONE,
+    OPERATIONS,
     EqualCompute,
     answer,
     best_inside,
     comparison,
     crossovers,
     factors,
+    share_tables,
     shares,
     verdicts,
 )
+from sdp_bench.reports.style.labels import listed
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports.made_up import Results, checked
 
 WIN, LOSS = 0.01, 0.3  # errors of a rule that takes 11 passes
 LEVELS = ("0.01", "1", "10")
+RULE = "moment_matching"
 
 
-def frame(errors):
-    """Measurements of two seeds of trained ReLU nets, given errors of `sdp` by depth and level."""
+def frame(errors, training="trained"):
+    """Measurements of two seeds of ReLU nets, given errors of moment matching by depth and level."""
     nets = []
     for depth, errors_at_depth in errors.items():
         by_level = dict(zip(LEVELS, errors_at_depth, strict=True))
-        objective = f"relu {depth}x16 trained"
-        nets += [net({"sdp": by_level}, {"sdp": 11.0}, objective=objective, seed=seed) for seed in (0, 1)]
-    found = pd.concat(nets, ignore_index=True).assign(experiment="compute", recipe="on MNIST")
-    return checked(found.reindex(columns=[*found, *(name for name in COLUMNS if name not in found)]))
+        objective = f"relu {depth}x16 {training}"
+        nets += [net({RULE: by_level}, {RULE: 11.0}, objective=objective, seed=seed) for seed in (0, 1)]
+    return described(pd.concat(nets, ignore_index=True))
 
 
-def test_the_answer_tells_small_from_large_noise_and_shallow_nets_from_deep_ones():
-    measured = frame({1: (WIN, WIN, WIN), 8: (WIN, LOSS, LOSS)})
-    said = answer(best_inside(comparison(Results(measured))))
-    assert (
-        "in 100 % (100 to 100 %) of settings at noise below one kink distance, 50 % (0 to 100 %) at one"
-        in said
-    )
-    assert "the share is 100 % (100 to 100 %) for means and standard deviations of nets with one" in said
-    assert said.endswith("and 0 % (0 to 0 %) otherwise.")
+def described(records):
+    records = records.assign(experiment="compute", recipe="on MNIST")
+    return checked(records.reindex(columns=[*records, *(name for name in COLUMNS if name not in records)]))
 
 
-def test_shares_without_limits_count_rules_that_are_not_accurate_enough():
-    """At an error of 0.3, plain samples need 11 passes, against 1."""
-    measured = frame({8: (WIN, LOSS, LOSS)})
-    measured.loc[(measured["rule"] == "sdp") & (measured["metric"] == "operations"), "value"] = 1.0
-    context = EqualCompute().build(Results(measured))
-    assert "0 % (0 to 0 %) above" in context["answer"]
-    assert "100 % (100 to 100 %) above" in context["without_limits"]
+def times(objective, by_rule):
+    """Times of rules for one input and for a batch, and of samplers: 1 s and 1 ms for each sample."""
+    rows = [(rule, str(count), time) for rule, pair in by_rule.items() for count, time in pair.items()]
+    for sampler, size in itertools.product(SAMPLERS, SIZES):
+        rows += [(f"{sampler}:samples={size}", count, 1 + 0.001 * size) for count in (ONE, MANY)]
+    frame = pd.DataFrame(rows, columns=["rule", "component", "value"])
+    return frame.assign(objective=objective, seed=0, metric="seconds")
+
+
+def test_the_answer_names_a_rule_in_advance_and_separates_noise_training_and_kink_distance():
+    trained = frame({1: (WIN, WIN, WIN), 8: (WIN, LOSS, LOSS)})
+    untrained = frame({1: (WIN,) * 3, 8: (WIN,) * 3}, "random")
+    text = answer(comparison(Results(pd.concat([trained, untrained], ignore_index=True))))
+    assert text.startswith("On trained nets of 16 units a layer, moment matching, named in advance, is")
+    assert "in these shares of settings at noise below one kink distance, at one and above: " in text
+    assert "above: 100 % (100 to 100 %), 50 % (0 to 100 %) and 50 % (0 to 100 %) (operations)." in text
+    assert "The kink distance is the median over hidden units" in text
+    tables = share_tables(comparison(Results(pd.concat([trained, untrained], ignore_index=True))))
+    assert tables["untrained"] == [(name, [["100 % (100 to 100 %)"] * 3]) for name in (RULE, BEST)]
+
+
+def test_processor_time_leads_and_reverses_what_operations_say():
+    """An error of 0.01 takes 10^4 samples: 909 times the passes of the rule, or 11 s."""
+    measured = frame({1: (WIN, WIN, WIN)})
+    timed = described(times("relu 1x16", {RULE: {ONE: 9.0, MANY: 0.1}}))
+    compared = comparison(Results(pd.concat([measured, timed], ignore_index=True)))
+    factor = compared.groupby("cost")["factor"].agg(["min", "max"])
+    assert factor.loc[OPERATIONS].tolist() == pytest.approx([1e4 / 11] * 2)
+    assert factor.loc[ONE].tolist() == pytest.approx([11 / 9] * 2)
+    assert factor.loc[MANY].tolist() == pytest.approx([110] * 2)
+    never, always = listed(["0 % (0 to 0 %)"] * 3), listed(["100 % (100 to 100 %)"] * 3)
+    text = answer(compared)
+    assert f"above: {never} (processor time, one input); {always} (processor time, batch of 8)" in text
+    assert f"; {always} (operations). Intervals" in text
+
+
+def test_a_rule_without_a_time_for_a_batch_takes_that_of_one_input():
+    records = pd.concat([net({RULE: {"0.1": WIN}}, {RULE: 1.0}), times("relu 2x16", {RULE: {ONE: 5.5}})])
+    assert factors(records, MANY)["used"].tolist() == [5.5]
+
+
+def test_settings_without_all_samplers_are_left_out():
+    records = net({RULE: {"0.1": WIN}}, {RULE: 1.0})
+    assert factors(records[~records["rule"].str.startswith("whitened:samples=16")]).empty
+
+
+def test_all_costs_are_compared_on_timed_nets():
+    measured = pd.concat([frame({1: (WIN,) * 3}), frame({2: (LOSS,) * 3})], ignore_index=True)
+    timed = described(times("relu 1x16", {RULE: {ONE: 0.1, MANY: 0.1}}))
+    compared = comparison(Results(pd.concat([measured, timed], ignore_index=True)))
+    won = [["100 % (100 to 100 %)"] * 3] * 3
+    assert share_tables(compared)["trained"] == [(RULE, won), (BEST, won)]
 
 
 def test_the_answer_leaves_out_widths_that_lack_depths():
     wide = {"objective": "relu 1x1024 trained"}
     measured = frame({1: (LOSS, LOSS, LOSS), 8: (LOSS, LOSS, LOSS)})
     won = frame({1: (WIN, WIN, WIN)}).assign(**wide)
-    said = answer(best_inside(comparison(Results(pd.concat([measured, won], ignore_index=True)))))
-    assert said.startswith("On nets of 16 units a layer")
-    context = EqualCompute().build(Results(pd.concat([measured, won], ignore_index=True)))
-    assert "0 % (0 to 0 %) of settings at noise below" in context["without_limits"]
-    assert "in 0 % (0 to 0 %) of settings at noise below" in said
+    text = answer(comparison(Results(pd.concat([measured, won], ignore_index=True))))
+    assert text.startswith("On trained nets of 16 units a layer")
+    assert "above: 0 % (0 to 0 %), 0 % (0 to 0 %) and 0 % (0 to 0 %) (operations)" in text
 
 
 def test_the_table_has_shares_factors_and_passes():
     context = EqualCompute().build(Results(frame({1: (WIN, WIN, LOSS)})))
     ((label, passes, cells),) = context["rows"]
-    assert (label, passes, context["nets"]) == ("SDP", (11.0, 11.0), 2)
+    assert (label, passes, context["nets"]) == ("moment matching (full)", (11.0, 11.0), 2)
     mean = cells[0]
     assert (mean.settings, mean.inside, mean.accurate) == (6, pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert mean.factor == pytest.approx(WIN**-2 / 11)
@@ -207,12 +251,17 @@ def test_the_crossover_is_the_largest_level_with_a_win():
     assert crossovers(best)["crossing"].tolist() == [0.0]
 
 
-def test_shares_count_settings_and_resample_nets():
+def test_shares_count_settings_and_resample_architectures():
     errors = [0.01, 0.01, 0.01, 0.3]
-    frames = [net({"sdp": {"0.1": error}}, {"sdp": 11.0}, seed=seed) for seed, error in enumerate(errors)]
+    objectives = [f"relu {depth}x16 trained" for depth in (1, 2, 4, 8)]
+    pairs = zip(objectives, errors, strict=True)
+    frames = [net({"sdp": {"0.1": error}}, {"sdp": 11.0}, objective=name) for name, error in pairs]
     (row,) = shares(factors(pd.concat(frames)), ["use"]).itertuples()
     assert (row.settings, row.nets, row.inside, row.sampling, row.accurate) == (4, 4, 0.75, 0.25, 0.75)
     assert 0 <= row.low < 0.75 < row.high <= 1
+    frames = [net({"sdp": {"0.1": error}}, {"sdp": 11.0}, seed=seed) for seed, error in enumerate(errors)]
+    (row,) = shares(factors(pd.concat(frames)), ["use"]).itertuples()
+    assert (row.low, row.inside, row.high) == (0.75, 0.75, 0.75)  # one architecture
 
 
 def test_a_certain_class_is_left_out():

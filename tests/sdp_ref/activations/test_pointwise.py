@@ -409,6 +409,8 @@ def test_operators_are_modules(op, arguments, options, function):
         ("clamp", (torch.zeros(1),), "bound that is not a number"),
         ("clamp", (2.0, 1.0), "from 2.0 to 1.0"),
         ("pow.Tensor_Scalar", (1.7,), r"x \*\* 1.7"),
+        ("pow.Tensor_Scalar", (float("inf"),), r"x \*\* inf"),
+        ("pow.Tensor_Scalar", (float("nan"),), r"x \*\* nan"),
         ("elu", (1.0, 2.0, 3.0), "scale 2.0"),
         ("prelu", (0.5,), "no tensor"),
     ],

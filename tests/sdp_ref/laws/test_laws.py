@@ -136,6 +136,18 @@ def test_weights_of_another_precision_are_converted():
     assert law.variance.item() == 4
 
 
+def test_a_mixture_of_mixtures_keeps_its_moments_and_samples():
+    means = torch.tensor([[[[0.0], [2.0]], [[10.0], [12.0]]]])
+    parts = td.Independent(td.Normal(means, torch.ones_like(means)), 1)
+    inner = td.MixtureSameFamily(td.Categorical(torch.full((1, 2, 2), 0.5)), parts)
+    law = sr.law_of(td.MixtureSameFamily(td.Categorical(torch.tensor([[0.25, 0.75]])), inner))
+    # between groups 10^2 (0.25 0.75), within a group 1, of a component 1
+    assert law.mean.item() == pytest.approx(8.5)
+    assert law.variance.item() == pytest.approx(18.75 + 1 + 1)
+    samples = law.sample(20_000, torch.Generator().manual_seed(0)).flatten()
+    assert abs(samples.mean().item() - 8.5) < 4 * (20.75 / 20_000) ** 0.5
+
+
 DTYPES = [torch.float32, torch.float64]
 
 
