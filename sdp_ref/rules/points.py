@@ -48,7 +48,9 @@ class PointRule(Rule):
                 points, weights = self.points(x.dimension)
             points, weights = points.to(x.location.device), weights.to(x.location.device)
             inputs = placed(x, points.expand(x.batch, -1, -1)).flatten(0, 1)
-            outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, len(points)))
+            rows = max(1, _VALUES // x.dimension)
+            evaluated = [check_outputs(part, net(part)) for part in inputs.split(rows)]
+            outputs = torch.cat(evaluated).unflatten(0, (x.batch, len(points)))
             event = outputs.shape[2:]
             values, weights = outputs.flatten(2).double(), weights.unsqueeze(1)
             # Large weights of both signs cancel: keep the outputs themselves out of these sums.
@@ -80,6 +82,8 @@ def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
 
 Array = NDArray[np.float64]
 
+_VALUES = 2**19
+"""Input components that the net receives at once; values inside image nets take up to 100 times as much."""
 _MOST_POINTS = 10**6
 _FARTHEST = 1e3  # standard deviations; the law does not depend on outputs farther away
 _LARGEST_BETA = 1e3  # it multiplies the rounding error of the mean

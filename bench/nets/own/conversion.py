@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ...errors import UserError, one_line
+from . import recurrent
 
 SECONDS = 40.0
 """Time limit of the comparison; operators that have not run by then are not compared."""
@@ -43,7 +44,9 @@ def convert(model: Any) -> nn.Module:
     for node in model.graph.node:
         if node.op_type in _RANDOM:
             raise UserError(_random(node))
+    recurrent.register()
     _drop_unused_outputs(model.graph)
+    _store_constants(model.graph)
     graph = OnnxGraph(model.graph)
     if len(graph.nodes) < len(model.graph.node):  # onnx2torch would omit operators
         for index, node in enumerate(model.graph.node):
@@ -55,6 +58,54 @@ def convert(model: Any) -> nn.Module:
             module.set_submodule(name, _FloatCast(), strict=True)
     _set_outputs(module, graph)
     return module
+
+
+def _store_constants(graph: Any) -> None:
+    """Make initialisers of constants: onnx2torch requires them for weights, shapes and bounds.
+
+    Clip gets infinite bounds in place of missing ones, which onnx2torch does not accept by an empty name.
+    """
+    from onnx import numpy_helper
+
+    nodes = []
+    for node in graph.node:
+        tensor = _constant_tensor(node)
+        if tensor is None:
+            nodes.append(node)
+        else:
+            graph.initializer.append(tensor)
+    bounds = {1: ("sdp_bench_no_minimum", -np.inf), 2: ("sdp_bench_no_maximum", np.inf)}
+    for index, (name, bound) in bounds.items():
+        clips = [n for n in nodes if n.op_type == "Clip" and len(n.input) > index and not n.input[index]]
+        for node in clips:
+            node.input[index] = name
+        if clips:
+            graph.initializer.append(numpy_helper.from_array(np.array(bound, np.float32), name))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _constant_tensor(node: Any) -> Any:
+    """Return the value of a Constant as a named tensor, or None if it is another operator or not dense."""
+    from onnx import TensorProto, numpy_helper
+
+    if node.op_type != "Constant":
+        return None
+    (attribute,) = node.attribute
+    match attribute.name:
+        case "value":
+            tensor = TensorProto()
+            tensor.CopyFrom(attribute.t)
+        case "value_float" | "value_floats":
+            values = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+            tensor = numpy_helper.from_array(np.array(values, np.float32))
+        case "value_int" | "value_ints":
+            values = attribute.i if attribute.name == "value_int" else list(attribute.ints)
+            tensor = numpy_helper.from_array(np.array(values, np.int64))
+        case _:
+            return None
+    tensor.name = node.output[0]
+    return tensor
 
 
 def _float_types() -> set[int]:
@@ -510,7 +561,8 @@ def _draws(model: Any, examples: Mapping[str, Tensor], size: int) -> Iterator[di
 
 def _shape(info: Any, example: Tensor | None, rows: int, size: int) -> list[int]:
     """Return the shape of an input: that of an example or of the file, with `size` where both are open."""
-    dimensions = [dimension.dim_value for dimension in info.type.tensor_type.shape.dim]
+    # Some exporters write -1 for an open dimension.
+    dimensions = [max(0, dimension.dim_value) for dimension in info.type.tensor_type.shape.dim]
     if example is not None:
         return [(dimensions and dimensions[0]) or rows, *example.shape[1:]]
     return [dimension or (size if axis else rows) for axis, dimension in enumerate(dimensions)]

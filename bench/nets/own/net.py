@@ -27,7 +27,7 @@ from ...plugins.code import Code, no_exit
 from ...text import public
 from ..storage import from_file, to_file
 from .inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, read_inputs
-from .programs import ENDS, PICKLED, Program
+from .programs import ENDS, PICKLED, PUBLISHED, Program, PublishedProgram
 
 KIND = "own"
 """Prefix of its "activation": no rule has a formula for it in advance."""
@@ -187,7 +187,8 @@ def find(
     """Find a net and try it on its inputs in a separate process.
 
     `net` is ``path/to/net.py:build`` or ``package.module:build``, with a function or class without
-    arguments or a module, or a file supported by `sdp_bench.bench.nets.own.programs`, or code. `inputs` is an
+    arguments or a module, or ``published:NAME``, or a file supported by
+    `sdp_bench.bench.nets.own.programs`, or code. `inputs` is an
     array of shape (B, *event) written by ``numpy.save``, or several of ``numpy.savez``, by name or in the
     order of the net's inputs; `rows` selects the first ones. `noisy` is the name or index of the input
     with noise; the others are the same for all examples. `output` is the key, field or index of the
@@ -203,6 +204,8 @@ def find(
     given = inputs.name if isinstance(inputs, Path) else "inputs"
     label = given if noisy is None else f"{given}[{ports.noisy}]"
     ports = replace(ports, output=output or "")
+    if address.startswith(f"{PUBLISHED}:"):  # its code is ours, and a process takes seconds to start
+        return _examined(address, name, label, values, ports, notes)
     return in_separate_process(_examined, net, name, label, values, ports, notes, address=address)
 
 
@@ -225,6 +228,8 @@ def again(stored: OwnNet, address: str, digest: str) -> OwnNet:
 def _name_of(address: str) -> str:
     """Return the name of a net without its folder; a UserError if no net has such an address."""
     location, _, attribute = address.partition(":")
+    if location == PUBLISHED:
+        return address
     if location.endswith((*ENDS, *PICKLED)):
         if attribute:
             raise UserError(f"{location} is a net itself; leave :{attribute} out")
@@ -299,6 +304,8 @@ def _code_of(net: str | Code) -> Code | Program:
     if isinstance(net, Code):
         return net
     location, _, attribute = net.partition(":")
+    if location == PUBLISHED:
+        return PublishedProgram.find(attribute)
     return user_code.find(location, attribute, net) if attribute else Program.find(location)
 
 

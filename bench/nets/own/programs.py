@@ -6,6 +6,8 @@ import copy
 import hashlib
 import io
 import logging
+import sys
+import types
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -98,6 +100,36 @@ class Program:
         )
 
 
+PUBLISHED = "published"
+"""Prefix of the address of a net in `sdp_bench.bench.published`: ``published:rnet``."""
+
+
+@dataclass(frozen=True)
+class PublishedProgram(Program):
+    """A published net: its file stays in the installed package, and `content` is empty."""
+
+    sha256: str = ""
+
+    @classmethod
+    def find(cls, address: str) -> PublishedProgram:
+        """Find a net by its name; a UserError if its package is missing or differs from the expected one."""
+        from ...published import published_net
+
+        published = published_net(address)
+        published.path()
+        return cls(f"{PUBLISHED}:{address}", b"", True, published.sha256)
+
+    @property
+    def digest(self) -> str:
+        return self.sha256
+
+    def load(self, inputs: Mapping[str, Tensor] | None = None, notes: list[str] | None = None) -> nn.Module:  # noqa: ARG002
+        from ...published import published_net
+
+        published = published_net(self.address.partition(":")[2])
+        return published.build(published.path())
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Hide log messages: torch logs tracebacks of damaged files before it raises an error."""
@@ -186,17 +218,40 @@ def _tensors(parts: Iterable[Any]) -> Iterator[Any]:
 def _onnx(content: bytes) -> Any:
     try:
         import onnx
-        import onnx2torch  # noqa: F401
+
+        _import_onnx2torch()
     except ModuleNotFoundError as error:
         raise UserError(
             f"an ONNX file needs the extra onnx: pip install 'sdp-bench[onnx]' ({error})"
-        ) from error
-    except Exception as error:
-        raise UserError(
-            f"onnx2torch cannot be imported ({one_line(error)[:200]}); torchvision must have the same build "
-            "as torch: pip install torchvision --index-url https://download.pytorch.org/whl/cpu"
         ) from error
     model = onnx.load_model_from_string(content)
     if any(tensor.external_data for tensor in _tensors([model.graph, *model.functions])):
         raise UserError("its weights are in another file; write them into it (onnx.save_model)")
     return model
+
+
+def _import_onnx2torch() -> None:
+    """Import onnx2torch, also if torchvision cannot be imported.
+
+    onnx2torch needs torchvision for NonMaxSuppression and RoiAlign only, but imports it always. The import
+    fails if torchvision was built for another torch, as PyPI's is next to a CPU build. A stand-in without
+    these two operators then takes its place during the import.
+    """
+    try:
+        import torchvision.ops  # noqa: F401
+    except Exception:  # noqa: BLE001  an operator that is not registered raises a RuntimeError
+        partial = [name for name in sys.modules if name.partition(".")[0] == "torchvision"]
+        for name in partial:
+            del sys.modules[name]
+        stand_in, operators = types.ModuleType("torchvision"), types.ModuleType("torchvision.ops")
+        operators.roi_align = None  # type: ignore[attr-defined]
+        stand_in.ops = operators  # type: ignore[attr-defined]
+        stand_ins = {"torchvision": stand_in, "torchvision.ops": operators}
+        sys.modules.update(stand_ins)
+        try:
+            import onnx2torch
+        finally:
+            for name in stand_ins:
+                del sys.modules[name]
+    else:
+        import onnx2torch  # noqa: F401

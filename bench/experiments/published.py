@@ -1,0 +1,114 @@
+"""The experiment on published nets: trained by others, with noise levels that their users have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..errors import RunFailedError, UserError
+from ..lazy import pd
+from ..noise import noise_of
+from ..results.folder import LeftOut
+from ..settings import Settings, Size
+from .base import Experiment, Group, Plan
+from .laws import canonical_rules
+from .own_net import BESIDE, own_experiment
+
+if TYPE_CHECKING:
+    from ..nets.net import Net
+    from ..nets.own.net import OwnNet
+    from ..published import PublishedNet
+
+NAME = "published"
+_MANY_INPUTS = 1000
+_SLOW_RULES = ("unscented", "low_rank")
+"""Rules that take up to a minute for an input with more components: twice as many passes, or wide factors."""
+_SLOW = f"slow with more than {_MANY_INPUTS} input components; --slow-rules runs it"
+_DECISION = "tv_class"
+"""Metric of the largest output, which is not a decision in nets without classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedExperiment(Experiment):
+    """Rules on published nets; each net has those of the metrics that suit its number of outputs."""
+
+    def takes(self, option: str) -> bool:
+        """Return whether it has an option: nets, their noise and their levels are fixed."""
+        return option in {"rules", "slow_rules", "device", "inputs", "samples"}
+
+    def extent(self, settings: Settings) -> str:
+        size = self.size(settings)
+        return f"{size.nets} nets of installed packages; {size.inputs} inputs and 3 noise levels for each net"
+
+    def check(self, settings: Settings) -> None:
+        canonical_rules(settings.rules or self.rules, settings.plugins)
+
+    def plan(self, settings: Settings, nets: Sequence[Net]) -> Plan:  # noqa: ARG002
+        """Return the work on all nets that are installed; it lists the others as left out.
+
+        A UserError is raised if none is installed.
+        """
+        from ..published import install_command, published_nets
+
+        parts: list[pd.DataFrame] = []
+        groups: dict[str, Group] = {}
+        left_out: list[LeftOut] = []
+        for published in published_nets().values():
+            try:
+                plan = self._plan_of(published, settings)
+            except (UserError, RunFailedError) as error:
+                left_out.append(LeftOut(None, f"published:{published.name}", str(error)))
+                continue
+            parts.append(plan.rows)
+            groups |= plan.groups
+            left_out += plan.left_out
+        if not parts:
+            first = left_out[0]
+            command = install_command(published_nets())
+            raise UserError(
+                f"no published net can be measured: {command} (first {first.where}: {first.reason})"
+            )
+        return Plan(pd.concat(parts, ignore_index=True), groups, tuple(left_out))
+
+    def _plan_of(self, published: PublishedNet, settings: Settings) -> Plan:
+        size = self.size(settings)
+        net = found(published, size.inputs)
+        noise, design = noise_of(published.noise), settings.design
+        most = min(settings.sampling.samples, size.samples or published.samples)
+        samples = design.samples or min(published.samples, most)
+        design = replace(design, noise=noise, sigmas=published.sigmas, samples=samples)
+        experiment, fitted, _ = own_experiment(net, replace(settings, design=design))
+        metrics = tuple(metric for metric in experiment.metrics if metric in self.metrics)
+        if not published.has_class:
+            metrics = tuple(metric for metric in metrics if metric != _DECISION)
+        rules = settings.rules or self.rules
+        left_out = []
+        if not settings.slow_rules and net.inputs[0].numel() > _MANY_INPUTS:
+            left_out = [
+                LeftOut(rule, f"published:{published.name}", _SLOW) for rule in rules if rule in _SLOW_RULES
+            ]
+            rules = tuple(rule for rule in rules if rule not in _SLOW_RULES)
+        plan = replace(experiment, metrics=metrics, rules=rules).plan(fitted, [net])
+        rows = plan.rows.assign(experiment=self.name)
+        return replace(plan, rows=rows, left_out=(*left_out, *plan.left_out))
+
+
+def found(published: PublishedNet, rows: int | None = None) -> OwnNet:
+    """Return a published net with the first `rows` of its inputs, after a trial."""
+    from ..nets.own.net import find
+
+    return find(f"published:{published.name}", {"0": published.inputs()}, rows)
+
+
+EXPERIMENT = PublishedExperiment(
+    name=NAME,
+    description="eleven published nets: audio, faces, EEG, aerodynamics, plasma, cosmology, traffic",
+    title="Published nets",
+    about="Nets that others trained, with realistic inputs and the noise that their users have.",
+    rank=250,
+    metrics=("tv_headline", "tv_principal", "tv_class", "std_ratio", "tails", "operations"),
+    rules=(*BESIDE, "low_rank"),
+    paper=Size(nets=11, inputs=10, on_request=True),
+    presets={"smoke": Size(nets=11, inputs=1, samples=1000), "quick": Size(nets=11, inputs=2, samples=2000)},
+)

@@ -1,0 +1,100 @@
+"""The section on published nets: for each net and use, whether linearisation is enough, or which rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from ....bench.nets.own.programs import PUBLISHED
+from ....bench.published import PublishedNet, install_command, published_nets
+from ...scorecard.answers import USES, Recommendation, recommendations
+from ...scorecard.judging import cost_tables
+from ...section import Context, Study
+from ...style.names import RuleTraits
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The recommendations for one published net, by use and noise level."""
+
+    net: PublishedNet
+    recommendations: Sequence[Recommendation]
+
+    def for_use(self, use: str) -> list[Recommendation]:
+        return [answer for answer in self.recommendations if answer.use.name == use]
+
+
+class PublishedNets(Study):
+    name = "published-nets"
+    title = "Published nets"
+    order = 55
+    experiments = ("published",)
+
+    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context | None:
+        answers = list(answers_by_net(own, traits))
+        if not answers:
+            return None
+        uses = [use.name for use in USES if any(answer.for_use(use.name) for answer in answers)]
+        return {
+            "nets": answers,
+            "uses": uses,
+            "limits": {use.name: use.limit for use in USES},
+            "summary": summary(answers).to_dict("index"),
+            "ties": ties(answers, traits),
+            "install": install_command(published_nets()),
+        }
+
+
+def answers_by_net(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Answers]:
+    """Yield the recommendations for each published net among the measurements."""
+    for name, net in published_nets().items():
+        measured = frame[frame["network"].astype(str).str.startswith(f"{PUBLISHED}:{name} ")]
+        if not measured.empty:
+            yield Answers(net, recommendations(measured, traits, cost_tables(measured, traits)))
+
+
+def summary(answers: Sequence[Answers]) -> pd.DataFrame:
+    """Count settings (a net at a noise level) by use and by whether linearisation is accurate there.
+
+    The index has the uses; the columns are "nets", "settings", "accurate", "inaccurate" and "undecided". The
+    accuracy is that for the measured inputs.
+    """
+    words = {True: "accurate", False: "inaccurate", None: "undecided"}
+    rows = [
+        {
+            "use": answer.use.name,
+            "net": of_net.net.name,
+            "outcome": words[answer.linear.is_small_here],
+        }
+        for of_net in answers
+        for answer in of_net.recommendations
+        if answer.linear
+    ]
+    table = pd.DataFrame(rows, columns=["use", "net", "outcome"])
+    counts = table.groupby(["use", "outcome"], sort=False).size().unstack(fill_value=0)
+    counts = counts.reindex(columns=list(words.values()), fill_value=0)
+    counts.insert(0, "settings", counts.sum(axis=1))
+    counts.insert(0, "nets", table.groupby("use")["net"].nunique())
+    return counts
+
+
+def ties(answers: Sequence[Answers], traits: RuleTraits) -> list[tuple[str, dict[str, float]]]:
+    """Return, for each rule, the share of settings by use in which it is best or tied with the best.
+
+    Rules that do not support a net count as not best there. The most frequent rules come first.
+    """
+    rows = [
+        {"use": answer.use.name, "rule": rule}
+        for of_net in answers
+        for answer in of_net.recommendations
+        for rule in answer.ranking.best
+    ]
+    table = pd.DataFrame(rows, columns=["use", "rule"])
+    settings = pd.Series(
+        [answer.use.name for of_net in answers for answer in of_net.recommendations]
+    ).value_counts()
+    shares = table.groupby(["rule", "use"]).size().unstack(fill_value=0) / settings
+    order = shares.mean(axis=1).sort_values(ascending=False).index
+    return [(traits.label(str(rule)), dict(shares.loc[rule])) for rule in order]
