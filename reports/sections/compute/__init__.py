@@ -145,12 +145,12 @@ def _corrected(raw: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return errors without that of the oracle, and whether they are resolved.
 
     The errors of method and oracle are independent, so that their squares add up: sqrt(raw² - oracle²). An
-    error that is not resolved is replaced by the oracle's, a bound from above.
+    error that is not resolved is replaced by the largest one that would not be resolved.
     """
     oracle = raw["oracle"].to_numpy()[:, None]
     measured = raw.to_numpy()
     resolved = pd.DataFrame(measured > _RESOLVED * oracle, raw.index, raw.columns)
-    floor = np.where(np.isnan(measured), measured, oracle)
+    floor = np.where(np.isnan(measured), measured, math.sqrt(_RESOLVED**2 - 1) * oracle)
     corrected = np.where(resolved, np.sqrt(np.maximum(measured**2 - oracle**2, 0)), floor)
     return pd.DataFrame(corrected, raw.index, raw.columns), resolved
 
@@ -195,7 +195,8 @@ def _samples(error: Array, errors: Array) -> Array:
         interpolated = log_sizes[left] + step * (log_error - left_error) / (right_error - left_error)
         fewer = log_sizes[0] + 2 * (log_errors[:, 0] - log_error)
         more = log_sizes[-1] + 2 * (log_errors[:, -1] - log_error)
-    log_samples = np.where(error <= errors[:, -1], more, interpolated)
+    # Errors that are not resolved are equal: the smallest size with that error counts.
+    log_samples = np.where(error < errors[:, -1], more, interpolated)
     log_samples = np.where(error >= errors[:, 0], fewer, log_samples)
     return np.asarray(np.exp(np.maximum(log_samples, 0)))
 
