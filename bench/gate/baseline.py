@@ -18,7 +18,7 @@ from sdp_ref.errors import on_one_line
 from .. import files
 from ..errors import UserError
 from ..identity import digest
-from .cases import Scope
+from .cases import GateScope
 from .predictions import GatePrediction
 
 FORMAT = "sdp-bench gate baseline"
@@ -74,7 +74,7 @@ class Baseline:
     cases: dict[str, str]  # key of a cell or probe to its name
     rules: dict[str, RuleBaseline]  # by spec
 
-    def check_scope(self, scope: Scope) -> None:
+    def check_scope(self, scope: GateScope) -> None:
         """Raise a UserError if cells (with their nets) or probes differ from the scope's."""
         now = {key: case.name for key, case in scope.cases.items()}
         gone, new = self.cases.keys() - now.keys(), now.keys() - self.cases.keys()

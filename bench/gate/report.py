@@ -15,7 +15,7 @@ from ..text import code, printable, public
 from ..text import markdown as to_markdown
 from . import accuracy, speed
 from .check import CheckOutcome
-from .verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, Status, Verdict
+from .verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, GateVerdict, Status
 
 _SHOWN = 10  # findings of a status
 COLUMNS = ("rule", "status", "cells", "mean", "covariance", "error", "time")
@@ -98,7 +98,7 @@ def _word(outcome: CheckOutcome) -> str:
     return "failed to run" if outcome.status == FAILED else outcome.status
 
 
-def _notable(verdict: Verdict) -> tuple[list[Finding], int]:
+def _notable(verdict: GateVerdict) -> tuple[list[Finding], int]:
     """Return the first findings of each status but "unchanged" and "rounding", and the number of others.
 
     The most severe come first, and those on all cells before those on single ones.

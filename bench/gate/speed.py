@@ -21,9 +21,9 @@ from ..noise import GAUSSIAN
 from ..plugins.plugin import Plugin
 from ..runtime.timing import by_turns
 from .baseline import Baseline, RuleBaseline, Speed
-from .cases import Scope
+from .cases import GateScope
 from .predictions import Asked
-from .verdict import Finding, Status, Step, Verdict
+from .verdict import Finding, GateVerdict, Status, Step
 
 KIND = "speed"
 LIMIT = 1.25
@@ -139,7 +139,7 @@ def lower_bound(ratios: Sequence[float]) -> float:
 
 
 def timed(
-    known: Mapping[str, RuleBaseline], rules: Mapping[str, Asked], scope: Scope, timing: Timing
+    known: Mapping[str, RuleBaseline], rules: Mapping[str, Asked], scope: GateScope, timing: Timing
 ) -> dict[str, RuleBaseline]:
     """Return baselines of rules with new times; a RunFailedError if a rule cannot be timed."""
     found: dict[str, dict[str, Speed]] = {name: {} for name in known}
@@ -154,10 +154,10 @@ def timed(
 def judge(
     baseline: Baseline,
     rules: Mapping[str, Asked],
-    scope: Scope,
+    scope: GateScope,
     timing: Timing,
     step: Step = lambda *_: None,
-) -> Verdict:
+) -> GateVerdict:
     """Compare ratios with the baseline's and return a verdict with a finding for each rule and net.
 
     A rule is slower if both the lower confidence bound of its median ratio and the ratio of the shortest
@@ -178,7 +178,7 @@ def judge(
             others.setdefault(old.cpu, []).append(name)
     for cpu, names in others.items():
         note += f"; times of {', '.join(names)} are from another processor ({cpu}), whose ratios may differ"
-    return Verdict(KIND, tuple(findings), note)
+    return GateVerdict(KIND, tuple(findings), note)
 
 
 def _on_net(

@@ -11,7 +11,7 @@ import subprocess
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.gate.cases import GateScope
 from sdp_bench.bench.results.checked import missing
 from sdp_bench.bench.results.columns import CELL, NUMBERS
 from sdp_bench.bench.results.folder import read, read_plan
@@ -283,8 +283,8 @@ def first(mapping):
 
 
 def test_a_damaged_baseline_is_rejected(tmp_path, monkeypatch):
-    scope = Scope.of_ci()
-    monkeypatch.setattr(Scope, "of_ci", lambda: scope)
+    scope = GateScope.of_ci()
+    monkeypatch.setattr(GateScope, "of_ci", lambda: scope)
     path, plain = tmp_path / "ci.json", json.loads((ROOT / "reports/baselines/ci.json").read_text())
     text = json.dumps(plain | {"rules": {"sdp": plain["rules"]["sdp"]}}, indent=1)
     damaged = {name: change(text) for name, change in TEXTS.items()}

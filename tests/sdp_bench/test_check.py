@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from sdp_bench.bench.gate.baseline import Speed, read, write
-from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.gate.cases import GateScope
 from tests.attacks.calls import called, complaint
 from tests.bench.gate.gate_rules import few_cells, write_rule
 
@@ -13,7 +13,7 @@ from tests.bench.gate.gate_rules import few_cells, write_rule
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     scope = few_cells(inputs=1)
-    monkeypatch.setattr(Scope, "of_ci", lambda: scope)
+    monkeypatch.setattr(GateScope, "of_ci", lambda: scope)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from sdp_bench.bench.gate.baseline import Speed, read, write
 from sdp_bench.bench.gate.check import CheckOutcome, Options, check, make, rules_of, update
 from sdp_bench.bench.gate.predictions import THRESHOLD, GatePrediction, common_factor, drift, repeats
 from sdp_bench.bench.gate.speed import Timing
-from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Verdict, exit_code
+from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, GateVerdict, Status, exit_code
 from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule, write_sampler
 
 SEED = 7
@@ -97,7 +97,7 @@ def test_a_rule_with_hidden_draws_fails_and_has_no_baseline(tmp_path):
 
 def test_exit_codes_put_regressions_first():
     def verdict(*found):
-        return Verdict("accuracy", tuple(Finding("sdp", "", status) for status in found))
+        return GateVerdict("accuracy", tuple(Finding("sdp", "", status) for status in found))
 
     assert exit_code([verdict(Status.UNCHANGED), verdict(Status.BETTER, Status.NEW)]) == 0
     assert exit_code([verdict(Status.UNCHANGED, Status.GONE)]) == 1
@@ -359,7 +359,7 @@ def test_a_fixed_seed_gives_the_same_verdict(tmp_path):
 
 def test_a_junit_file_accepts_any_text_of_a_rule():
     told = Finding("sdp", "a cell", Status.FAILED, "RuntimeError: \x1b[31mred\x00 <&> \ufffe")
-    outcome = CheckOutcome((Verdict("accuracy", (told,)),), 1, {})
+    outcome = CheckOutcome((GateVerdict("accuracy", (told,)),), 1, {})
     (error,) = ElementTree.fromstring(report.junit(outcome)).iter("error")
     assert "RuntimeError: ?[31mred? <&> ?" in error.text
 
