@@ -139,8 +139,8 @@ def check(
             )
         if options.speed and not scope.nets.keys() <= baseline.rules[name].speed.keys():
             raise UserError(
-                f"the baseline has no times of rule '{name}'; measure them with --update --no-accuracy, skip "
-                "times with --no-speed, or skip the rule with --allow-new"
+                f"the baseline has no times of rule '{name}' that this release can compare; measure them "
+                "with --update --no-accuracy, skip times with --no-speed, or skip the rule with --allow-new"
             )
     seed = secrets.randbits(63) if options.seed is None else options.seed
     verdicts = []
@@ -189,8 +189,7 @@ def make(
         predicted = _predicted(rules, scope, step, complete=True)
         found = {name: RuleBaseline(answers) for name, answers in predicted.items()}
         if timing is not None:
-            step(0, 1, "speed")
-            found = speed.timed(found, rules, scope, timing)
+            found = speed.timed(found, rules, scope, timing, step)
     return Baseline(describe("cpu", 1, 1), {key: case.name for key, case in scope.cases.items()}, found)
 
 
@@ -248,5 +247,4 @@ def _retimed(
                     f"the predictions of rule '{name}' have changed (drift {moved:.2g}), so the baseline "
                     "would combine old predictions with new times; leave out --no-accuracy"
                 )
-        step(0, 1, "speed")
-        return speed.timed({name: old.rules[name] for name in rules}, rules, scope, timing)
+        return speed.timed({name: old.rules[name] for name in rules}, rules, scope, timing, step)

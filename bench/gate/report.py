@@ -38,8 +38,8 @@ def table(outcome: CheckOutcome) -> list[dict[str, str]]:
         status = min((f.status for f in (*found, *timed)), key=lambda status: status.rank)
         row = {"rule": rule, "status": str(status), **_changes(found)}
         if slower := [f.numbers for f in timed if "change" in f.numbers]:
-            slowest = max(slower, key=lambda numbers: numbers["at least"])
-            row["time"] = f"x {slowest['change']:.2f}, at least {slowest['at least']:.2f}"
+            slowest = max(slower, key=lambda numbers: numbers["change"])
+            row["time"] = f"x {slowest['change']:.2f}, {slowest['at least']:.2f} to {slowest['at most']:.2f}"
         rows.append({name: row.get(name, "") for name in COLUMNS})
     return rows
 

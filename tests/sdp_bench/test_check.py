@@ -101,7 +101,7 @@ def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):
         (0.1, 1, "speed: REGRESSION of sdp"),
         (10, 0, "verdict: passed\nnext, to keep the improvement in the baseline: "),
     ):
-        scaled = Speed(**{name: factor * value for name, value in vars(speed).items()})
+        scaled = Speed(tuple(factor * ratio for ratio in speed.ratios))
         write(path, replace(known, rules={**known.rules, "sdp": replace(rule, speed={net: scaled})}))
         result = run("--rules", "sdp", "--no-accuracy")
         assert (result.code, said in result.said) == (code, True), result.said
