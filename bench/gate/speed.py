@@ -49,6 +49,8 @@ _SIGMA = 1.0
 
 Work = Callable[[], object]
 Clock = Callable[[], float]
+Stopwatch = Callable[[], float]
+"""Measures a work and returns its seconds."""
 Pair = tuple[str, str]
 """Spec of a rule and name of a net."""
 Groups = Mapping[str, LawGroup]
@@ -96,7 +98,7 @@ def _measure(
 ) -> Times:
     """Time each rule between two regular passes, all pairs by turns, without `prepare`."""
     ratios: Times = {}
-    works: dict[Pair, tuple[Work, Work]] = {}
+    works: dict[Pair, tuple[Stopwatch, Stopwatch]] = {}
     with torch.no_grad():
         for net_name in dict.fromkeys(net for _, net in pairs):
             names = [name for name, net in pairs if net == net_name]
@@ -112,9 +114,6 @@ def _measure(
                 before, seconds, after = regular(), propagation(), regular()
                 rounds_of[pair].append(2 * seconds / (before + after))
     return ratios | {pair: statistics.geometric_mean(of_rounds) for pair, of_rounds in rounds_of.items()}
-
-
-Stopwatch = Callable[[], float]
 
 
 def _works(
