@@ -62,7 +62,7 @@ class Timing:
 
     clock: Clock = time.process_time  # other programs hardly change the processor time
     rounds: int = 10  # in a process
-    looks: tuple[int, ...] = (3, 6, 12, 24)  # numbers of processes after which a comparison may end
+    looks: tuple[int, ...] = (3, 6, 12, 24, 48)  # numbers of processes after which a comparison may end
     processes: int = 24  # of a baseline
     cpu: str = field(default_factory=cpu_name)
 
