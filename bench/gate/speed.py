@@ -34,9 +34,7 @@ KIND = "speed"
 DETECTED = 1.15
 """Factor of a slow-down that a check should see: measuring ends early only if it is excluded."""
 TOLERANCE = 1.03
-"""Factor by which the ratio may differ between two sessions on the same machine. A rule is slower if its
-ratio exceeds the baseline's by more.
-"""
+"""Factor between the ratios of two sessions on the same machine that is not a slow-down."""
 FALSE_ALARMS = 0.01
 """Probability of a false alarm in a whole check, divided over its comparisons and looks (Bonferroni)."""
 MISSES = 0.05
@@ -76,7 +74,7 @@ def times(
 ) -> Times:
     """Return times of rules on nets, relative to regular passes, from a fresh process.
 
-    A plug-in is timed in a process of its own. `clock` must be picklable.
+    A plug-in is timed in a separate process. `clock` must be picklable.
     """
     addresses = {name: rule.address if isinstance(rule, Plugin) else "" for name, rule in rules.items()}
     ratios: Times = {}
