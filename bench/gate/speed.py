@@ -296,7 +296,8 @@ class _Comparison:
         if pair in self._failures:
             return Finding(rule, net, Status.FAILED, self._failures[pair])
         change = self._change(pair)
-        low, high = change.factor / change.bound(self._level), change.factor * change.bound(MISSES)
+        bound = change.bound(MISSES)
+        low, high = change.factor / bound, change.factor * bound
         status = Status.WORSE if pair in self._slower else Status.UNCHANGED
         if high * DETECTED < 1:
             status = Status.BETTER
