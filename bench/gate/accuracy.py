@@ -12,9 +12,9 @@ from sdp_ref.errors import UnsupportedError
 
 from ...oracles.moments.moments import Moments, gaussian_kl
 from .baseline import Baseline
-from .cases import GateCell, Scope
+from .cases import GateCell, GateScope
 from .predictions import THRESHOLD, Drift, GatePrediction, common_factor, drift
-from .verdict import ALL_CASES, Finding, Status, Step, Verdict
+from .verdict import ALL_CASES, Finding, GateVerdict, Status, Step
 
 KIND = "accuracy"
 
@@ -22,11 +22,11 @@ KIND = "accuracy"
 def judge(
     baseline: Baseline,
     predicted: Mapping[str, Mapping[str, GatePrediction]],
-    scope: Scope,
+    scope: GateScope,
     *,
     draw: int,
     step: Step = lambda *_: None,
-) -> Verdict:
+) -> GateVerdict:
     """Compare predictions, by rule and case, with the baseline's; `draw` seeds the fresh oracles."""
     findings = [
         Finding(name, "", Status.NEW, "not compared; --update adds it")
@@ -44,8 +44,8 @@ def judge(
         findings += _findings(name, old, new, drifts, scope, oracles, draw)
     step(len(compared), len(compared), "")
     if not sizes:
-        return Verdict(KIND, tuple(findings), "no prediction was compared")
-    return Verdict(KIND, tuple(findings), _note(sizes, oracles, draw))
+        return GateVerdict(KIND, tuple(findings), "no prediction was compared")
+    return GateVerdict(KIND, tuple(findings), _note(sizes, oracles, draw))
 
 
 def _findings(
@@ -53,7 +53,7 @@ def _findings(
     old: Mapping[str, GatePrediction],
     new: Mapping[str, GatePrediction],
     drifts: Mapping[str, Drift],
-    scope: Scope,
+    scope: GateScope,
     oracles: dict[str, Moments],
     draw: int,
 ) -> list[Finding]:

@@ -18,19 +18,19 @@ from sdp_ref.errors import on_one_line
 from .. import files
 from ..errors import UserError
 from ..identity import digest
-from .cases import Scope
+from .cases import GateScope
 from .predictions import GatePrediction
 
 FORMAT = "sdp-bench gate baseline"
-VERSION = 5
+VERSION = 6
+_WITHOUT_TIMES = 5  # version with times of one process, which cannot be compared; its predictions can
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Time of a rule relative to a regular forward pass, with interleaved timing."""
+    """Times of a rule relative to a regular forward pass, one from each of several processes."""
 
-    median: float
-    least: float  # ratio of the shortest times
+    ratios: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,21 +45,21 @@ class RuleBaseline:
         plain = {
             "predictions": {key: answer.to_json() for key, answer in self.answers.items()},
             "cpu": self.cpu,
-            "speed": {net: vars(speed) for net, speed in self.speed.items()},
+            "speed": {net: list(speed.ratios) for net, speed in self.speed.items()},
         }
         plain = {name: value for name, value in plain.items() if value}
         return {"digest": _digest(plain), **plain}
 
     @classmethod
-    def from_json(cls, name: str, plain: dict[str, Any]) -> RuleBaseline:
+    def from_json(cls, name: str, plain: dict[str, Any], version: int) -> RuleBaseline:
         """Inverse of `to_json`; a ValueError if the digest is not that of the content."""
         if plain.pop("digest", "") != _digest(plain):
             raise ValueError(f"the content of rule '{name}' does not match its digest")
-        return cls(
-            {key: GatePrediction.from_json(answer) for key, answer in plain["predictions"].items()},
-            plain.get("cpu", ""),
-            {net: Speed(**speed) for net, speed in plain.get("speed", {}).items()},
-        )
+        answers = {key: GatePrediction.from_json(answer) for key, answer in plain["predictions"].items()}
+        speeds = plain.get("speed", {})
+        if version == _WITHOUT_TIMES or not speeds:
+            return cls(answers)
+        return cls(answers, plain["cpu"], {net: Speed(tuple(ratios)) for net, ratios in speeds.items()})
 
 
 def _digest(plain: Mapping[str, Any]) -> str:
@@ -74,7 +74,7 @@ class Baseline:
     cases: dict[str, str]  # key of a cell or probe to its name
     rules: dict[str, RuleBaseline]  # by spec
 
-    def check_scope(self, scope: Scope) -> None:
+    def check_scope(self, scope: GateScope) -> None:
         """Raise a UserError if cells (with their nets) or probes differ from the scope's."""
         now = {key: case.name for key, case in scope.cases.items()}
         gone, new = self.cases.keys() - now.keys(), now.keys() - self.cases.keys()
@@ -105,14 +105,17 @@ def read(path: Path, asked: Sequence[str] = ()) -> Baseline:
         raise UserError(f"{path} is damaged, not JSON ({error}); restore it or --update") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path} is not a baseline of sdp-bench check")
-    if content.get("version") != VERSION:
+    version = content.get("version")
+    if version not in (_WITHOUT_TIMES, VERSION):
         raise UserError(
-            f"{path} has version {content.get('version')} of the format, but this release reads version "
-            f"{VERSION}; delete the file and create it again with --update"
+            f"{path} has version {version} of the format, but this release reads version {VERSION}; delete "
+            "the file and create it again with --update"
         )
     try:
         cases = dict(content["cases"])
-        rules = {name: RuleBaseline.from_json(name, plain) for name, plain in content["rules"].items()}
+        rules = {
+            name: RuleBaseline.from_json(name, plain, version) for name, plain in content["rules"].items()
+        }
         others = [name for name, rule in rules.items() if rule.answers.keys() != cases.keys()]
         reason = f"rule '{others[0]}' has predictions of other cells than the file" if others else ""
         found = Baseline(dict(content["environment"]), cases, rules)

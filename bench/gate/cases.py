@@ -263,7 +263,7 @@ Case = GateCell | Probe
 
 
 @dataclass(frozen=True, eq=False)
-class Scope:
+class GateScope:
     """The rules that are checked by default, and the cells and probes in which they are compared."""
 
     rules: tuple[str, ...]
@@ -271,7 +271,7 @@ class Scope:
     probes: tuple[Probe, ...]
 
     @classmethod
-    def of_ci(cls) -> Scope:
+    def of_ci(cls) -> GateScope:
         """Return the cells of continuous integration, and all probes."""
         # The cells do not depend on the rules, and a broken rule must not prevent their construction.
         return cls(ci.RULES, tuple(ci.groups([ORACLE_MOMENTS.name])), probes())

@@ -17,10 +17,10 @@ from ..metrics.references import Reference
 from ..plugins.plugin import Plugin, plugin_of
 from . import accuracy, speed
 from .baseline import Baseline, RuleBaseline, read, write
-from .cases import Scope
+from .cases import GateScope
 from .predictions import THRESHOLD, Asked, GatePrediction, drift, predict
 from .speed import Timing
-from .verdict import PASSED, RANKED, STOPPING, Finding, Status, Step, Verdict, exit_code
+from .verdict import PASSED, RANKED, STOPPING, Finding, GateVerdict, Status, Step, exit_code
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Options:
 class CheckOutcome:
     """The result of a check."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[GateVerdict, ...]
     seed: int  # seed of the fresh oracles; the same seed gives the same verdict on accuracy
     environment: dict[str, Any]
     file: Path = Path("ci.json")  # the baseline
@@ -47,7 +47,7 @@ class CheckOutcome:
 
     @property
     def status(self) -> str:
-        """The most severe status of all verdicts; see `Verdict.status`."""
+        """The most severe status of all verdicts; see `GateVerdict.status`."""
         statuses = [verdict.status for verdict in self.verdicts]
         return next((status for status in RANKED if status in statuses), PASSED)
 
@@ -111,7 +111,7 @@ def rules_of(specs: Sequence[str]) -> dict[str, Asked]:
 def check(
     baseline: Baseline,
     options: Options,
-    scope: Scope | None = None,
+    scope: GateScope | None = None,
     *,
     file: Path = Path("ci.json"),
     timing: Timing | None = None,
@@ -123,7 +123,7 @@ def check(
     rule, for a baseline with other cells, and for a rule without predictions or times in the baseline, unless
     `options.allow_new` is set.
     """
-    scope = scope or Scope.of_ci()
+    scope = scope or GateScope.of_ci()
     rules = rules_of(scope.rules if options.rules is None else options.rules)
     addresses = {
         name: ":".join(filter(None, (rule.address, rule.options)))
@@ -139,8 +139,8 @@ def check(
             )
         if options.speed and not scope.nets.keys() <= baseline.rules[name].speed.keys():
             raise UserError(
-                f"the baseline has no times of rule '{name}'; measure them with --update --no-accuracy, skip "
-                "times with --no-speed, or skip the rule with --allow-new"
+                f"the baseline has no times of rule '{name}' that this release can compare; measure them "
+                "with --update --no-accuracy, skip times with --no-speed, or skip the rule with --allow-new"
             )
     seed = secrets.randbits(63) if options.seed is None else options.seed
     verdicts = []
@@ -158,7 +158,7 @@ def check(
 
 
 def _predicted(
-    rules: Mapping[str, Asked], scope: Scope, step: Step, *, complete: bool = False
+    rules: Mapping[str, Asked], scope: GateScope, step: Step, *, complete: bool = False
 ) -> dict[str, dict[str, GatePrediction]]:
     """Return the predictions of rules; a RunFailedError if one fails in a cell and all must be `complete`."""
     predicted = {}
@@ -173,7 +173,7 @@ def _predicted(
 
 def make(
     specs: Sequence[str] | None = None,
-    scope: Scope | None = None,
+    scope: GateScope | None = None,
     *,
     timing: Timing | None = None,
     step: Step = lambda *_: None,
@@ -183,21 +183,20 @@ def make(
     Without `timing` the baseline has no times. An unknown rule raises a UserError, and a rule that cannot be
     run a RunFailedError.
     """
-    scope = scope or Scope.of_ci()
+    scope = scope or GateScope.of_ci()
     rules = rules_of(scope.rules if specs is None else specs)
     with threads(1):
         predicted = _predicted(rules, scope, step, complete=True)
         found = {name: RuleBaseline(answers) for name, answers in predicted.items()}
         if timing is not None:
-            step(0, 1, "speed")
-            found = speed.timed(found, rules, scope, timing)
+            found = speed.timed(found, rules, scope, timing, step)
     return Baseline(describe("cpu", 1, 1), {key: case.name for key, case in scope.cases.items()}, found)
 
 
 def update(
     path: Path,
     options: Options,
-    scope: Scope | None = None,
+    scope: GateScope | None = None,
     *,
     timing: Timing | None = None,
     step: Step = lambda *_: None,
@@ -211,7 +210,7 @@ def update(
     """
     if not (options.accuracy or options.speed):
         raise UserError("--no-accuracy and --no-speed leave nothing to update")
-    scope = scope or Scope.of_ci()
+    scope = scope or GateScope.of_ci()
     timing = timing or Timing()
     old = read(path) if path.exists() or not options.accuracy else None
     if old is not None and not options.accuracy:
@@ -232,7 +231,7 @@ def update(
 
 
 def _retimed(
-    old: Baseline, specs: Sequence[str] | None, scope: Scope, timing: Timing, step: Step
+    old: Baseline, specs: Sequence[str] | None, scope: GateScope, timing: Timing, step: Step
 ) -> dict[str, RuleBaseline]:
     """Return rules with new times; their predictions must equal the baseline's."""
     rules = rules_of(scope.rules if specs is None else specs)
@@ -248,5 +247,4 @@ def _retimed(
                     f"the predictions of rule '{name}' have changed (drift {moved:.2g}), so the baseline "
                     "would combine old predictions with new times; leave out --no-accuracy"
                 )
-        step(0, 1, "speed")
-        return speed.timed({name: old.rules[name] for name in rules}, rules, scope, timing)
+        return speed.timed({name: old.rules[name] for name in rules}, rules, scope, timing, step)

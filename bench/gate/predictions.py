@@ -26,7 +26,7 @@ from ..executors.local import in_separate_process
 from ..experiments.predict import prepared, seeds_of, with_seed
 from ..plugins.code import no_exit
 from ..plugins.plugin import Plugin
-from .cases import Probe, Scope, Way
+from .cases import GateScope, Probe, Way
 
 Array = NDArray[np.float64]
 
@@ -187,7 +187,7 @@ Asked = Propagator | Plugin
 """A rule of the gate."""
 
 
-def predict(rule: Asked, scope: Scope) -> dict[str, GatePrediction]:
+def predict(rule: Asked, scope: GateScope) -> dict[str, GatePrediction]:
     """Return a rule's predictions by the key of the cell or probe.
 
     In cells the rule is called twice, and both predictions must agree up to rounding. A rule that fails has
@@ -203,7 +203,7 @@ def predict(rule: Asked, scope: Scope) -> dict[str, GatePrediction]:
         return {key: GatePrediction(error=on_one_line(str(error))) for key in scope.cases}
 
 
-def _predict(asked: Asked, scope: Scope) -> dict[str, GatePrediction]:
+def _predict(asked: Asked, scope: GateScope) -> dict[str, GatePrediction]:
     rule = asked.load() if isinstance(asked, Plugin) else asked
     found: dict[str, GatePrediction] = {}
     for group in scope.groups:

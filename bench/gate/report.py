@@ -15,7 +15,7 @@ from ..text import code, printable, public
 from ..text import markdown as to_markdown
 from . import accuracy, speed
 from .check import CheckOutcome
-from .verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, Status, Verdict
+from .verdict import ALL_CASES, FAILED, PASSED, REGRESSION, Finding, GateVerdict, Status
 
 _SHOWN = 10  # findings of a status
 COLUMNS = ("rule", "status", "cells", "mean", "covariance", "error", "time")
@@ -38,8 +38,8 @@ def table(outcome: CheckOutcome) -> list[dict[str, str]]:
         status = min((f.status for f in (*found, *timed)), key=lambda status: status.rank)
         row = {"rule": rule, "status": str(status), **_changes(found)}
         if slower := [f.numbers for f in timed if "change" in f.numbers]:
-            slowest = max(slower, key=lambda numbers: numbers["at least"])
-            row["time"] = f"x {slowest['change']:.2f}, at least {slowest['at least']:.2f}"
+            slowest = max(slower, key=lambda numbers: numbers["change"])
+            row["time"] = f"x {slowest['change']:.2f}, {slowest['at least']:.2f} to {slowest['at most']:.2f}"
         rows.append({name: row.get(name, "") for name in COLUMNS})
     return rows
 
@@ -98,7 +98,7 @@ def _word(outcome: CheckOutcome) -> str:
     return "failed to run" if outcome.status == FAILED else outcome.status
 
 
-def _notable(verdict: Verdict) -> tuple[list[Finding], int]:
+def _notable(verdict: GateVerdict) -> tuple[list[Finding], int]:
     """Return the first findings of each status but "unchanged" and "rounding", and the number of others.
 
     The most severe come first, and those on all cells before those on single ones.

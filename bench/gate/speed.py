@@ -1,11 +1,17 @@
-"""The verdict on speed: times relative to a regular forward pass, measured in the same run."""
+"""The verdict on speed: times relative to a regular forward pass, measured in the same processes.
+
+The layout of memory and the load of the machine change the ratio of two times from process to process. A
+process therefore counts as one observation, and a comparison measures in as many fresh processes as it needs:
+a group-sequential test on the logarithm of the ratio.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,27 +25,33 @@ from ..experiments.predict import prepared, seeds_of
 from ..nets import net as trained
 from ..noise import GAUSSIAN
 from ..plugins.plugin import Plugin
-from ..runtime.timing import by_turns
 from .baseline import Baseline, RuleBaseline, Speed
-from .cases import Scope
+from .cases import GateScope
 from .predictions import Asked
-from .verdict import Finding, Status, Step, Verdict
+from .verdict import Finding, GateVerdict, Status, Step
 
 KIND = "speed"
-LIMIT = 1.25
-"""Factor by which a rule must be shown to be slower, relative to the regular pass and to the baseline. On a
-logarithmic scale it is halfway between no change and the factor 1.5 that must be detected.
-"""
+DETECTED = 1.15
+"""Factor of a slow-down that a check should see: measuring ends early only if it is excluded."""
+TOLERANCE = 1.03
+"""Factor between the ratios of two sessions on the same machine that is not a slow-down."""
+FALSE_ALARMS = 0.01
+"""Probability of a false alarm in a whole check, divided over its comparisons and looks (Bonferroni)."""
+MISSES = 0.05
+"""One-sided probability with which a look excludes a slow-down by `DETECTED` although there is one."""
 
-_CONFIDENCE = 0.995  # one-sided, for each lower bound; an alarm needs three in a row
 _LEAST = 2e-3  # s per timing: shorter work is repeated
 _MOST_REPEATS = 1000
 _BATCH = 8
 _SIGMA = 1.0
-_REGULAR = ""  # name of the regular pass among the works
 
 Work = Callable[[], object]
 Clock = Callable[[], float]
+Stopwatch = Callable[[], float]
+"""Measures a work and returns its seconds."""
+Pair = tuple[str, str]
+"""Spec of a rule and name of a net."""
+Groups = Mapping[str, LawGroup]
 
 
 @dataclass(frozen=True)
@@ -47,168 +59,257 @@ class Timing:
     """How times are measured."""
 
     clock: Clock = time.process_time  # other programs hardly change the processor time
-    rounds: int = 15  # rounds of the first measurement
-    rounds_again: int = 45  # rounds of the two repetitions if a rule looks slower, and of a baseline
+    rounds: int = 10  # in a process
+    looks: tuple[int, ...] = (3, 6, 12, 24, 48)  # numbers of processes after which a comparison may end
+    processes: int = 24  # of a baseline
     cpu: str = field(default_factory=cpu_name)
 
 
-@dataclass(frozen=True)
-class Ratios:
-    """Times of a rule relative to a regular pass."""
-
-    rounds: tuple[float, ...]  # ratios of single rounds
-    least: float  # ratio of the shortest times, which other load on the machine affects least
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.rounds)
-
-    def slower(self, old: Speed) -> float:
-        """Return the least slowdown since a baseline, by the median's lower bound and the shortest times."""
-        return min(lower_bound(self.rounds) / old.median, self.least / old.least)
+Times = dict[Pair, float | str]
+"""Times relative to the regular pass, from one process, or why a rule cannot be timed."""
 
 
-Times = dict[str, Ratios | str]
-"""Times of rules by spec, or why a rule cannot be timed."""
+def times(
+    pairs: Collection[Pair], rules: Mapping[str, Asked], groups: Groups, rounds: int, clock: Clock
+) -> Times:
+    """Return times of rules on nets, relative to regular passes, from a fresh process.
 
-
-def times(rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Clock) -> Times:
-    """Return times of rules on a group's net relative to a regular pass in the same process.
-
-    A plug-in is timed in its own process, for which `clock` must be picklable.
+    A plug-in is timed in a separate process. `clock` must be picklable.
     """
-    plugins = {name: rule for name, rule in rules.items() if isinstance(rule, Plugin)}
-    found = _measure({name: rules[name] for name in rules if name not in plugins}, group, rounds, clock)
-    for name, plugin in plugins.items():
+    addresses = {name: rule.address if isinstance(rule, Plugin) else "" for name, rule in rules.items()}
+    ratios: Times = {}
+    for address in dict.fromkeys(addresses[name] for name, _ in pairs):
+        together = [pair for pair in pairs if addresses[pair[0]] == address]
+        chosen = {name: rules[name] for name, _ in together}
         try:
             with measured_code():
-                found |= in_separate_process(
-                    _measure, {name: plugin}, group, rounds, clock, address=plugin.address
+                ratios |= in_separate_process(
+                    _measure, together, chosen, groups, rounds, clock, address=address
                 )
         except MeasuredCodeError as error:
-            found[name] = str(error)
-    return found
+            ratios |= dict.fromkeys(together, str(error))
+    return ratios
 
 
-def _measure(rules: Mapping[str, Asked], group: LawGroup, rounds: int, clock: Clock) -> Times:
-    """Time a regular pass and each rule by turns, on a float64 batch of 8 and without its `prepare`."""
+def _measure(
+    pairs: Collection[Pair], rules: Mapping[str, Asked], groups: Groups, rounds: int, clock: Clock
+) -> Times:
+    """Time each rule between two regular passes, all pairs by turns, without `prepare`."""
+    ratios: Times = {}
+    works: dict[Pair, tuple[Stopwatch, Stopwatch]] = {}
+    with torch.no_grad():
+        for net_name in dict.fromkeys(net for _, net in pairs):
+            names = [name for name, net in pairs if net == net_name]
+            regular, propagations = _works({name: rules[name] for name in names}, groups[net_name], clock)
+            for name, propagation in propagations.items():
+                if isinstance(propagation, str):
+                    ratios[name, net_name] = propagation
+                else:
+                    works[name, net_name] = regular, propagation
+        rounds_of: dict[Pair, list[float]] = {pair: [] for pair in works}
+        for _ in range(rounds):
+            for pair, (regular, propagation) in works.items():
+                before, seconds, after = regular(), propagation(), regular()
+                rounds_of[pair].append(2 * seconds / (before + after))
+    return ratios | {pair: statistics.geometric_mean(of_rounds) for pair, of_rounds in rounds_of.items()}
+
+
+def _works(
+    rules: Mapping[str, Asked], group: LawGroup, clock: Clock
+) -> tuple[Stopwatch, dict[str, Stopwatch | str]]:
+    """Return stopwatches of the regular pass and of each rule, on a float64 batch of 8."""
     net = group.net.build().double()
     data = trained.inputs_of(group.net)
     inputs = data.batch(list(stratified_rows(data.labels, _BATCH))).double()
     law = GAUSSIAN.law(inputs, _SIGMA)
     keys = [group.keys[0]] * len(inputs)
-    works: dict[str, Work] = {_REGULAR: functools.partial(net, inputs)}
-    found: Times = {}
-    with torch.no_grad():
-        for name, asked in rules.items():
-            rule = asked.load() if isinstance(asked, Plugin) else asked
-            try:
-                work: Work = functools.partial(prepared(rule, net, seeds_of(rule, keys)), law)
-                work()
-            except Exception as error:  # noqa: BLE001  a rule may raise anything
-                found[name] = one_line(error)
-            else:
-                works[name] = work
-        if len(works) == 1:
-            return found
-        repeats = {}
-        for name, (seconds,) in by_turns(works, 1, now=clock).items():
-            short = seconds * _MOST_REPEATS <= _LEAST
-            repeats[name] = _MOST_REPEATS if short else max(1, round(_LEAST / seconds))
-        repeated = {name: functools.partial(_repeat, work, repeats[name]) for name, work in works.items()}
-        times = by_turns(repeated, rounds, warmup=0, now=clock)
-    per_pass = {name: [taken / repeats[name] for taken in times[name]] for name in works}
-    regular = per_pass.pop(_REGULAR)
-    for name, own in per_pass.items():
-        ratios = tuple(a / b for a, b in zip(own, regular, strict=True))
-        found[name] = Ratios(ratios, min(own) / min(regular))
-    return found
+    propagations: dict[str, Stopwatch | str] = {}
+    for name, selected in rules.items():
+        try:
+            rule = selected.load() if isinstance(selected, Plugin) else selected
+            propagate = prepared(rule, net, seeds_of(rule, keys))
+            propagations[name] = _stopwatch(functools.partial(propagate, law), clock)
+        except Exception as error:  # noqa: BLE001  a rule may raise anything
+            propagations[name] = one_line(error)
+    return _stopwatch(functools.partial(net, inputs), clock), propagations
 
 
-def _repeat(work: Work, times: int) -> None:
-    for _ in range(times):
-        work()
+def _stopwatch(work: Work, clock: Clock) -> Stopwatch:
+    """Return a function that works for about 2 ms or once, and returns the seconds of one execution."""
+    work()
+    start = clock()
+    work()
+    seconds = clock() - start
+    short = seconds * _MOST_REPEATS <= _LEAST
+    repeats = _MOST_REPEATS if short else max(1, round(_LEAST / seconds))
+
+    def measure() -> float:
+        # The caches hold the data of another work, so a first execution would make the time of one depend on
+        # the number of repetitions, which differs between processes. Long works hardly notice.
+        if seconds < _LEAST:
+            work()
+        start = clock()
+        for _ in range(repeats):
+            work()
+        return (clock() - start) / repeats
+
+    return measure
 
 
-def lower_bound(ratios: Sequence[float]) -> float:
-    """Return a lower confidence bound of the median: an order statistic, by the binomial distribution."""
-    from scipy.stats import binom
+@dataclass(frozen=True)
+class Change:
+    """Estimate of the factor between the ratios of two sessions, by the ratios of their processes."""
 
-    below = int(binom.ppf(1 - _CONFIDENCE, len(ratios), 0.5))
-    return sorted(ratios)[max(0, below - 1)]
+    now: tuple[float, ...]
+    before: tuple[float, ...]
+
+    @property
+    def factor(self) -> float:
+        return statistics.geometric_mean(self.now) / statistics.geometric_mean(self.before)
+
+    def bound(self, level: float) -> float:
+        """Return the factor between `factor` and its lower or upper bound, at a one-sided error rate.
+
+        It is Welch's t with the degrees of freedom of the smaller sample, which bounds the error rate for all
+        ratios of the variances (Mickey and Brown 1966). Welch's own degrees of freedom, which are estimated,
+        give false alarms with few processes.
+        """
+        from scipy.stats import t
+
+        variances = []
+        for ratios in (self.now, self.before):
+            logs = [math.log(ratio) for ratio in ratios]
+            variances.append(statistics.variance(logs) / len(logs))
+        degrees = min(len(self.now), len(self.before)) - 1
+        return math.exp(float(t.isf(level, degrees)) * math.sqrt(sum(variances)))
 
 
 def timed(
-    known: Mapping[str, RuleBaseline], rules: Mapping[str, Asked], scope: Scope, timing: Timing
+    known: Mapping[str, RuleBaseline],
+    rules: Mapping[str, Asked],
+    scope: GateScope,
+    timing: Timing,
+    step: Step = lambda *_: None,
 ) -> dict[str, RuleBaseline]:
     """Return baselines of rules with new times; a RunFailedError if a rule cannot be timed."""
-    found: dict[str, dict[str, Speed]] = {name: {} for name in known}
-    for net, group in scope.nets.items():
-        for name, ratios in times(rules, group, timing.rounds_again, timing.clock).items():
-            if isinstance(ratios, str):
-                raise RunFailedError(f"no baseline is written: rule '{name}' on {net}: {ratios}")
-            found[name][net] = Speed(ratios.median, ratios.least)
-    return {name: replace(rule, cpu=timing.cpu, speed=found[name]) for name, rule in known.items()}
+    pairs = [(name, net) for name in known for net in scope.nets]
+    processes: list[Times] = []
+    for number in range(timing.processes):
+        step(number, timing.processes, "speed")
+        processes.append(times(pairs, rules, scope.nets, timing.rounds, timing.clock))
+        for (name, net), ratio in processes[-1].items():
+            if isinstance(ratio, str):
+                raise RunFailedError(f"no baseline is written: rule '{name}' on {net}: {ratio}")
+    baselines = {}
+    for name, rule in known.items():
+        speeds = {}
+        for net in scope.nets:
+            ratios = [ratio for process in processes if isinstance(ratio := process[name, net], float)]
+            speeds[net] = Speed(tuple(ratios))
+        baselines[name] = replace(rule, cpu=timing.cpu, speed=speeds)
+    return baselines
 
 
 def judge(
     baseline: Baseline,
     rules: Mapping[str, Asked],
-    scope: Scope,
+    scope: GateScope,
     timing: Timing,
     step: Step = lambda *_: None,
-) -> Verdict:
+) -> GateVerdict:
     """Compare ratios with the baseline's and return a verdict with a finding for each rule and net.
 
-    A rule is slower if both the lower confidence bound of its median ratio and the ratio of the shortest
-    times exceed `LIMIT` times the baseline's, in the first and in two further measurements with more rounds.
+    After each of `timing.looks` numbers of processes, a comparison ends if a slow-down by `DETECTED` is
+    excluded, or if a slow-down by more than `TOLERANCE` is shown: then the rule is slower.
     """
-    findings: list[Finding] = []
     known = {name: baseline.rules[name] for name in rules if name in baseline.rules}
-    for number, (net, group) in enumerate(scope.nets.items()):
-        step(number, len(scope.nets), f"speed on {net}")
-        findings += _on_net(known, rules, net, group, timing)
-    step(len(scope.nets), len(scope.nets), "")
+    before = {
+        (name, net): rule.speed[net]
+        for name, rule in known.items()
+        for net in scope.nets
+        if net in rule.speed
+    }
+    comparison = _Comparison({pair: speed.ratios for pair, speed in before.items()}, len(timing.looks))
+    for look, processes in enumerate(timing.looks):
+        for _ in range(processes - (timing.looks[look - 1] if look else 0)):
+            if comparison.undecided:
+                step(look, len(timing.looks), f"speed, {len(comparison.undecided)} comparisons")
+                comparison.add(times(comparison.undecided, rules, scope.nets, timing.rounds, timing.clock))
+        comparison.decide()
+    step(len(timing.looks), len(timing.looks), "")
+    findings = [comparison.finding(name, net) for net in scope.nets for name in rules]
     note = (
-        f"times of {_BATCH} inputs relative to a regular pass, by turns; limit {LIMIT:g} times the baseline"
+        f"times of {_BATCH} inputs relative to a regular pass, in {timing.looks[0]} to {timing.looks[-1]} "
+        f"processes; slower if shown to exceed {TOLERANCE:g} times the baseline"
     )
+    if noisy := len(comparison.undecided):
+        note += (
+            f"; {noisy} comparisons are too noisy to exclude a slow-down by {DETECTED - 1:.0%}: repeat them "
+            "on a quieter machine"
+        )
     others: dict[str, list[str]] = {}
-    for name, old in known.items():
-        if old.speed and old.cpu != timing.cpu:
-            others.setdefault(old.cpu, []).append(name)
+    for name, rule in known.items():
+        if rule.speed and rule.cpu != timing.cpu:
+            others.setdefault(rule.cpu, []).append(name)
     for cpu, names in others.items():
         note += f"; times of {', '.join(names)} are from another processor ({cpu}), whose ratios may differ"
-    return Verdict(KIND, tuple(findings), note)
+    return GateVerdict(KIND, tuple(findings), note)
 
 
-def _on_net(
-    known: Mapping[str, RuleBaseline], rules: Mapping[str, Asked], net: str, group: LawGroup, timing: Timing
-) -> Iterator[Finding]:
-    old = {name: rule.speed[net] for name, rule in known.items() if net in rule.speed}
-    found: Times = {}
-    suspects = list(old)
-    for rounds in (timing.rounds, timing.rounds_again, timing.rounds_again):
-        if suspects:
-            again = times({name: rules[name] for name in suspects}, group, rounds, timing.clock)
-            found |= again
-            timed = {name: ratios for name, ratios in again.items() if isinstance(ratios, Ratios)}
-            suspects = [name for name, ratios in timed.items() if ratios.slower(old[name]) > LIMIT]
-    for name in rules:
-        if name not in old:
-            yield Finding(name, net, Status.NEW, "its speed is not in the baseline")
-        elif isinstance(ratios := found[name], str):
-            yield Finding(name, net, Status.FAILED, ratios)
-        else:
-            yield _finding(name, net, old[name], ratios, slower=name in suspects)
+class _Comparison:
+    """Ratios of the pairs in a baseline, with what has been decided."""
 
+    def __init__(self, before: Mapping[Pair, tuple[float, ...]], looks: int) -> None:
+        self.undecided = list(before)
+        self._before = before
+        self._now: dict[Pair, list[float]] = {pair: [] for pair in before}
+        self._failures: dict[Pair, str] = {}
+        self._slower: set[Pair] = set()
+        self._level = FALSE_ALARMS / max(1, len(before) * looks)
 
-def _finding(rule: str, net: str, old: Speed, ratios: Ratios, *, slower: bool) -> Finding:
-    median, bound = ratios.median, ratios.slower(old)
-    change = median / old.median
-    status = Status.WORSE if slower else Status.UNCHANGED
-    if not slower and max(change, ratios.least / old.least) * LIMIT < 1:
-        status = Status.BETTER
-    text = f"{change:.2f} times the baseline's ratio, at least {bound:.2f} "
-    text += f"({median:.3g} regular passes, before {old.median:.3g})"
-    numbers = {"ratio": median, "baseline ratio": old.median, "change": change, "at least": bound}
-    return Finding(rule, net, status, text, numbers)
+    def add(self, ratios: Times) -> None:
+        """Take the ratios of one more process; a rule that cannot be timed is decided."""
+        for pair, ratio in ratios.items():
+            if isinstance(ratio, str):
+                self._failures[pair] = ratio
+                self.undecided.remove(pair)
+            else:
+                self._now[pair].append(ratio)
+
+    def decide(self) -> None:
+        undecided = []
+        for pair in self.undecided:
+            change = self._change(pair)
+            if change.factor / change.bound(self._level) > TOLERANCE:
+                self._slower.add(pair)
+            elif change.factor * change.bound(MISSES) >= DETECTED:
+                undecided.append(pair)
+        self.undecided = undecided
+
+    def _change(self, pair: Pair) -> Change:
+        return Change(tuple(self._now[pair]), self._before[pair])
+
+    def finding(self, rule: str, net: str) -> Finding:
+        pair = rule, net
+        if pair not in self._before:
+            return Finding(rule, net, Status.NEW, "its speed is not in the baseline")
+        if pair in self._failures:
+            return Finding(rule, net, Status.FAILED, self._failures[pair])
+        change = self._change(pair)
+        bound = change.bound(MISSES)
+        low, high = change.factor / bound, change.factor * bound
+        status = Status.WORSE if pair in self._slower else Status.UNCHANGED
+        if high * DETECTED < 1:
+            status = Status.BETTER
+        ratio, before = statistics.geometric_mean(change.now), statistics.geometric_mean(change.before)
+        text = f"{change.factor:.2f} times the baseline's ratio, {low:.2f} to {high:.2f} "
+        text += f"({ratio:.3g} regular passes, before {before:.3g})"
+        numbers = {
+            "ratio": ratio,
+            "baseline ratio": before,
+            "change": change.factor,
+            "at least": low,
+            "at most": high,
+            "processes": float(len(change.now)),
+        }
+        return Finding(rule, net, status, text, numbers)

@@ -67,7 +67,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateVerdict:
     """Outcome of one kind of check."""
 
     kind: str  # ``accuracy`` or ``speed``
@@ -120,7 +120,7 @@ class Verdict:
         }
 
 
-def exit_code(verdicts: Iterable[Verdict]) -> int:
+def exit_code(verdicts: Iterable[GateVerdict]) -> int:
     """Return 0 (passed), 1 (needs attention), or 3 (else fine, but something could not run or be compared).
 
     Attention outranks a failure: 1 stops a change, and a failure of another rule must not hide it.

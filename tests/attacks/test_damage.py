@@ -11,7 +11,7 @@ import subprocess
 import pandas as pd
 import pytest
 
-from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.gate.cases import GateScope
 from sdp_bench.bench.results.checked import missing
 from sdp_bench.bench.results.columns import CELL, NUMBERS
 from sdp_bench.bench.results.folder import read, read_plan
@@ -272,7 +272,7 @@ STRANGE = (math.nan, math.inf, 1e200, "0.5", None, [])
 TEXTS = {
     "a rule twice": lambda text: text.replace('"rules": {', '"rules": {"sdp": {"predictions": {}},', 1),
     "brackets": lambda text: "[" * 100_000,
-    "a number of 5000 digits": lambda text: text.replace('"version": 5', '"version": 5' + "0" * 5000),
+    "a number of 5000 digits": lambda text: text.replace('"version": ', '"version": 1' + "0" * 5000, 1),
     "another version": lambda text: json.dumps(json.loads(text) | {"version": 99}),
     "no rules": lambda text: json.dumps(json.loads(text) | {"rules": {}}),
 }
@@ -283,8 +283,8 @@ def first(mapping):
 
 
 def test_a_damaged_baseline_is_rejected(tmp_path, monkeypatch):
-    scope = Scope.of_ci()
-    monkeypatch.setattr(Scope, "of_ci", lambda: scope)
+    scope = GateScope.of_ci()
+    monkeypatch.setattr(GateScope, "of_ci", lambda: scope)
     path, plain = tmp_path / "ci.json", json.loads((ROOT / "reports/baselines/ci.json").read_text())
     text = json.dumps(plain | {"rules": {"sdp": plain["rules"]["sdp"]}}, indent=1)
     damaged = {name: change(text) for name, change in TEXTS.items()}

@@ -16,8 +16,8 @@ from sdp_bench import progress
 from sdp_bench.bench import text
 from sdp_bench.bench.errors import MeasuredCodeError, measured_code
 from sdp_bench.bench.gate import report
-from sdp_bench.bench.gate.check import Outcome
-from sdp_bench.bench.gate.verdict import Finding, Status, Verdict
+from sdp_bench.bench.gate.check import CheckOutcome
+from sdp_bench.bench.gate.verdict import Finding, GateVerdict, Status
 from sdp_bench.bench.plugins.plugin import Plugin
 from sdp_bench.bench.results.columns import outcome as stored_outcome
 from sdp_bench.bench.results.folder import LeftOut
@@ -76,8 +76,8 @@ def markup(content):
 def outcome(hostile):
     finding = Finding(hostile, hostile, Status.CHANGED, hostile)
     failed = Finding(f"b {hostile}", "", Status.FAILED, hostile)
-    verdict = Verdict("accuracy", (finding, failed), hostile)
-    return Outcome((verdict,), 1, {"cpu": hostile, "torch": "2"}, Path("/home/somebody/ci.json"))
+    verdict = GateVerdict("accuracy", (finding, failed), hostile)
+    return CheckOutcome((verdict,), 1, {"cpu": hostile, "torch": "2"}, Path("/home/somebody/ci.json"))
 
 
 @each_text

@@ -16,7 +16,7 @@ from sdp_bench.bench.environment import threads
 from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.gate import accuracy
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline
-from sdp_bench.bench.gate.cases import Scope, probes
+from sdp_bench.bench.gate.cases import GateScope, probes
 from sdp_bench.bench.gate.predictions import predict
 from sdp_bench.bench.gate.verdict import ALL_CASES
 from sdp_ref.laws.gaussian import AnyGaussian
@@ -116,7 +116,7 @@ class Gate:
     @cached_property
     def scope(self):
         groups = ci.groups(["sdp"], sigmas=(1.0,), samples=2**12, pilot_samples=2**11, cells=16)
-        return Scope((), tuple(groups), probes())
+        return GateScope((), tuple(groups), probes())
 
     @cached_property
     def baseline(self):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from sdp_bench.bench.gate.baseline import Speed, read, write
-from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.gate.cases import GateScope
 from tests.attacks.calls import called, complaint
 from tests.bench.gate.gate_rules import few_cells, write_rule
 
@@ -13,7 +13,7 @@ from tests.bench.gate.gate_rules import few_cells, write_rule
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     scope = few_cells(inputs=1)
-    monkeypatch.setattr(Scope, "of_ci", lambda: scope)
+    monkeypatch.setattr(GateScope, "of_ci", lambda: scope)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_regression_of_speed_ends_in_one(run, mine, tmp_path):
         (0.1, 1, "speed: REGRESSION of sdp"),
         (10, 0, "verdict: passed\nnext, to keep the improvement in the baseline: "),
     ):
-        scaled = Speed(**{name: factor * value for name, value in vars(speed).items()})
+        scaled = Speed(tuple(factor * ratio for ratio in speed.ratios))
         write(path, replace(known, rules={**known.rules, "sdp": replace(rule, speed={net: scaled})}))
         result = run("--rules", "sdp", "--no-accuracy")
         assert (result.code, said in result.said) == (code, True), result.said

@@ -4,7 +4,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sdp_bench.bench.experiments import ci
 from sdp_bench.bench.gate.baseline import read, write
-from sdp_bench.bench.gate.cases import Scope
+from sdp_bench.bench.gate.cases import GateScope
 from sdp_bench.bench.gate.cases import probes as all_probes
 from sdp_bench.bench.gate.check import make
 
@@ -37,7 +37,7 @@ def few_cells(*, depth=1, sigmas=(1.0,), inputs=2, samples=2**14, probes=False, 
     """One net with a few noise levels and inputs, with or without probes."""
     groups = ci.groups(["sdp"], samples=samples, pilot_samples=2**13, cells=64, inputs=inputs, sigmas=sigmas)
     chosen = tuple(group for group in groups if group.net.architecture.depth == depth)
-    return Scope(rules, chosen, all_probes() if probes else ())
+    return GateScope(rules, chosen, all_probes() if probes else ())
 
 
 def baseline_of(path, scope, *addresses, timing=None):

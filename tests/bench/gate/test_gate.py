@@ -1,18 +1,20 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate import report, speed
-from sdp_bench.bench.gate.baseline import Speed, read, write
+from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, Speed, read, write
 from sdp_bench.bench.gate.check import CheckOutcome, Options, check, make, rules_of, update
 from sdp_bench.bench.gate.predictions import THRESHOLD, GatePrediction, common_factor, drift, repeats
 from sdp_bench.bench.gate.speed import Timing
-from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, Status, Verdict, exit_code
+from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, GateVerdict, Status, exit_code
 from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule, write_sampler
 
 SEED = 7
@@ -50,7 +52,7 @@ def test_a_change_has_to_be_accepted_and_its_divergences_are_reported(tmp_path):
 
 def timing(now):
     """A clock that counts operations says the same in each round."""
-    return Timing(now, rounds=2, rounds_again=2, cpu="abacus")
+    return Timing(now, rounds=2, looks=(2,), processes=2, cpu="abacus")
 
 
 @pytest.mark.slow
@@ -97,7 +99,7 @@ def test_a_rule_with_hidden_draws_fails_and_has_no_baseline(tmp_path):
 
 def test_exit_codes_put_regressions_first():
     def verdict(*found):
-        return Verdict("accuracy", tuple(Finding("sdp", "", status) for status in found))
+        return GateVerdict("accuracy", tuple(Finding("sdp", "", status) for status in found))
 
     assert exit_code([verdict(Status.UNCHANGED), verdict(Status.BETTER, Status.NEW)]) == 0
     assert exit_code([verdict(Status.UNCHANGED, Status.GONE)]) == 1
@@ -173,44 +175,102 @@ def test_null_directions_tell_spread_from_rounding():
     assert drift(point, moments(point.mean, np.full((1, 1), 1e-12))).size > THRESHOLD
 
 
-def test_the_lower_bound_of_a_median_covers():
-    """P(bound > true median) is at most .5 %, by simulation: 2000 times 15 rounds."""
-    rng = np.random.default_rng(0)
-    missed = [speed.lower_bound(rng.lognormal(0, 0.3, 15).tolist()) > 1 for _ in range(2000)]
-    assert np.mean(missed) <= 0.005 + 3 * math.sqrt(0.005 / 2000)
-    assert speed.lower_bound([2.0]) == 2.0
+RATIO = 20.0
 
 
-def timed(known):
-    """A baseline with times, as if they had been taken."""
-    rule = replace(known.rules["mine"], speed={NET: Speed(20.0, 20.0)})
+def timed(known, spread=0.0):
+    """A baseline with times, as if they had been measured in 16 processes."""
+    logs = np.random.default_rng(0).normal(0, spread, 16)
+    rule = replace(known.rules["mine"], speed={NET: Speed(tuple(RATIO * np.exp(logs)))})
     return replace(known, rules={"mine": rule})
 
 
-def test_a_stall_is_measured_again(tmp_path, monkeypatch):
-    """Only what is slower in all three measurements is a regression."""
-    file = tmp_path / "mine.py"
-    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)))
-    old = known.rules["mine"].speed[NET].median
-    calls = []
+def simulated(factor, spread, rng, calls):
+    """Stand-in for `speed.times` with lognormal ratios; `calls` counts processes."""
 
-    def times(rules, _group, rounds, _clock):
-        calls.append(rounds)
-        ratio = slow[len(calls) - 1] * old
-        return {name: speed.Ratios((ratio,) * rounds, ratio) for name in rules}
+    def times(pairs, *_):
+        calls.append(len(pairs))
+        return {pair: RATIO * factor * math.exp(rng.normal(0, spread)) for pair in pairs}
+
+    return times
+
+
+def test_the_bounds_of_a_change_cover():
+    """Both bounds miss the true factor in at most 5 % of sessions with different spreads, by simulation."""
+    rng = np.random.default_rng(0)
+    above, below = [], []
+    for _ in range(2000):
+        change = speed.Change(tuple(1.2 * rng.lognormal(0, 0.1, 6)), tuple(rng.lognormal(0, 0.03, 16)))
+        above.append(change.factor / change.bound(0.05) > 1.2)
+        below.append(change.factor * change.bound(0.05) < 1.2)
+    most = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+    assert np.mean(above) <= most
+    assert np.mean(below) <= most
+
+
+def test_the_bounds_of_processes_with_equal_ratios_are_the_change():
+    change = speed.Change((3.0, 3.0, 3.0), (2.0, 2.0))
+    assert change.factor == pytest.approx(1.5)
+    assert change.bound(1e-6) == 1
+
+
+@pytest.mark.parametrize(
+    ("factor", "spread", "status", "processes"),
+    [
+        (1.0, 0.0, "passed", 3),  # excluded at the first look
+        (1.02, 0.0, "passed", 3),
+        (1.15, 0.0, "regression", 3),
+    ],
+)
+def test_a_comparison_ends_when_it_is_decided(tmp_path, monkeypatch, factor, spread, status, processes):
+    file = tmp_path / "mine.py"
+    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)), spread)
+    calls = []
+    monkeypatch.setattr(speed, "times", simulated(factor, spread, np.random.default_rng(1), calls))
+    verdict = speed.judge(known, rules_of((f"{file}:Mine",)), SCOPE, Timing())
+    assert (verdict.status, len(calls)) == (status, processes)
+    assert "too noisy" not in verdict.note
+
+
+def alarms(checks, factor, spread, monkeypatch):
+    """Number of checks with 27 nets that stop; the rule is slower by `factor` on three of them."""
+    rng = np.random.default_rng(2)
+    nets = [str(number) for number in range(27)]
+    scope = SimpleNamespace(nets=dict.fromkeys(nets))
+    rule = RuleBaseline({}, "abacus")
+
+    def times(pairs, *_):
+        changes = {pair: factor if int(pair[1]) < 3 else 1.0 for pair in pairs}
+        return {pair: change * rng.lognormal(0, spread) for pair, change in changes.items()}
 
     monkeypatch.setattr(speed, "times", times)
-    rules = rules_of((f"{file}:Mine",))
-    for slow, status in (
-        ([2, 2, 1.1], "passed"),
-        ([2, 1.1], "passed"),
-        ([2, 2, 2], "regression"),
-        ([1.2], "passed"),
-    ):
-        calls.clear()
-        verdict = speed.judge(known, rules, SCOPE, Timing())
-        assert verdict.status == status
-        assert calls == [15, 45, 45][: len(slow)]
+    stops = 0
+    for _ in range(checks):
+        speeds = {net: Speed(tuple(rng.lognormal(0, spread, Timing().processes))) for net in nets}
+        known = Baseline({}, {}, {"mine": replace(rule, speed=speeds)})
+        stops += speed.judge(known, {"mine": None}, scope, Timing()).status == "regression"
+    return stops
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [0.02, 0.08])
+def test_false_alarms_are_as_rare_as_stated(monkeypatch, spread):
+    assert alarms(300, 1.0, spread, monkeypatch) <= binom.isf(0.001, 300, speed.FALSE_ALARMS)
+
+
+def test_a_slow_down_by_15_percent_is_seen_in_nine_of_ten(monkeypatch):
+    """With the spread of a machine with little load."""
+    assert alarms(60, speed.DETECTED, 0.06, monkeypatch) >= binom.ppf(0.001, 60, 0.9)
+
+
+def test_a_noisy_comparison_says_what_it_cannot_exclude(tmp_path, monkeypatch):
+    file = tmp_path / "mine.py"
+    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)), 0.5)
+    calls = []
+    monkeypatch.setattr(speed, "times", simulated(1.1, 0.5, np.random.default_rng(1), calls))
+    verdict = speed.judge(known, rules_of((f"{file}:Mine",)), SCOPE, Timing())
+    assert (verdict.status, len(calls)) == ("passed", Timing().looks[-1])
+    assert "1 comparisons are too noisy to exclude a slow-down by 15%" in verdict.note
 
 
 def test_a_rule_that_cannot_be_timed_any_more_is_a_failure(tmp_path):
@@ -359,7 +419,7 @@ def test_a_fixed_seed_gives_the_same_verdict(tmp_path):
 
 def test_a_junit_file_accepts_any_text_of_a_rule():
     told = Finding("sdp", "a cell", Status.FAILED, "RuntimeError: \x1b[31mred\x00 <&> \ufffe")
-    outcome = CheckOutcome((Verdict("accuracy", (told,)),), 1, {})
+    outcome = CheckOutcome((GateVerdict("accuracy", (told,)),), 1, {})
     (error,) = ElementTree.fromstring(report.junit(outcome)).iter("error")
     assert "RuntimeError: ?[31mred? <&> ?" in error.text
 
@@ -415,6 +475,19 @@ def test_a_factor_that_all_numbers_have_in_common_is_found():
     assert common_factor(olds, [1.02 * olds[0], 1.03 * olds[1]]) is None
     assert common_factor(olds, [old + 0.1 for old in olds]) is None
     assert common_factor([np.zeros(2)], [np.zeros(2)]) is None
+
+
+def test_an_old_baseline_keeps_its_predictions_and_asks_for_new_times(tmp_path):
+    path = tmp_path / "ci.json"
+    write(path, make(("sdp",), SCOPE))
+    content = json.loads(path.read_text()) | {"version": 5}
+    path.write_text(json.dumps(content))
+    assert check(read(path), replace(ACCURACY, rules=("sdp",)), SCOPE).exit_code == 0
+    with pytest.raises(UserError, match=r"no times of rule 'sdp'.*--update --no-accuracy"):
+        check(read(path), Options(("sdp",), accuracy=False), SCOPE)
+    with Operations() as now:
+        update(path, Options(("sdp",), accuracy=False), SCOPE, timing=timing(now))
+        assert check(read(path), Options(("sdp",)), SCOPE, timing=timing(now)).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import sdp_ref as sr
-from sdp_bench.bench.gate.cases import Scope, probes
+from sdp_bench.bench.gate.cases import GateScope, probes
 from sdp_bench.bench.gate.check import Options, check
 from sdp_bench.bench.gate.predictions import GatePrediction, answers, drift
 from sdp_bench.bench.gate.verdict import ALL_CASES, Status
@@ -34,7 +34,7 @@ class Mine:
 
 @pytest.fixture
 def changed(tmp_path):
-    """Verdict on a rule that equals a built-in one except for a later change in some probes."""
+    """GateVerdict on a rule that equals a built-in one except for a later change in some probes."""
     file = tmp_path / "mine.py"
 
     def judge(when, then, before="pass", rule="sdp"):
@@ -52,7 +52,7 @@ def test_probes_cover_features_that_the_committed_nets_lack():
     laws = {type(probe.law) for probe in ALL}
     assert laws == {sr.Gaussian, sr.DiagonalGaussian, sr.Cauchy, sr.SymmetricStable}
     assert len({probe.key for probe in ALL}) == len({probe.name for probe in ALL}) == len(ALL)
-    assert [probe.key for probe in Scope.of_ci().probes] == [probe.key for probe in ALL]
+    assert [probe.key for probe in GateScope.of_ci().probes] == [probe.key for probe in ALL]
 
 
 def test_no_probe_is_degenerate():
