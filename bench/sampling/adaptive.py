@@ -199,10 +199,11 @@ class _Monitor:
         """Take (unit, statistics of a block or None, expected number of blocks) from the process."""
         unit, statistics, needed = message
         self._needed[unit] = needed
-        if statistics is None:
+        if statistics is not None:
+            self.blocks[unit].append(statistics)
+            self._drawn += 1
+        if not self._drawn:
             return
-        self.blocks[unit].append(statistics)
-        self._drawn += 1
         if time.monotonic() - self._last > _SAVED:
             self.save()
         # of this call: blocks that are stored cost no time

@@ -115,7 +115,9 @@ def _lines(table: pd.DataFrame) -> Iterator[str]:
     import pandas as pd
 
     keys = ["sigma", "input", "output"]
-    wide = table.assign(shown=table.apply(_shown, axis=1)).pivot(index=[*keys, "samples"], columns="quantity", values="shown")
+    wide = table.assign(shown=table.apply(_shown, axis=1)).pivot(
+        index=[*keys, "samples"], columns="quantity", values="shown"
+    )
     wide = wide[list(dict.fromkeys(table["quantity"]))].reset_index()
     columns = [*(name for name in wide.columns if name != "samples"), "samples"]
     wide = wide[columns].rename(columns={"sigma": "σ"})
