@@ -1,8 +1,9 @@
 """Benchmarks and validates rules that propagate distributions through neural networks.
 
 :func:`load` returns measurements as a data frame, :func:`columns` describes its columns, :func:`validate`
-checks a rule, :func:`advise` estimates whether linearisation is accurate for a net, and :func:`sample` samples
-a net until a tolerance is met. Submodules are imported when one of these functions, or a command, needs them.
+checks a rule, :func:`advise` estimates whether linearisation is accurate for a net, and :func:`sample`
+samples a net until a tolerance is met. Submodules are imported when one of these functions, or a command,
+needs them.
 """
 
 from __future__ import annotations

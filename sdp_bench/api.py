@@ -177,7 +177,7 @@ def sample(
     database: str | PathLike[str] | None = None,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Sample a net until quantities of its outputs are known within a tolerance, as ``sdp-bench sample`` does.
+    """Sample a net until its outputs are known within a tolerance, as ``sdp-bench sample`` does.
 
     `net`, `inputs`, `noise`, `sigma`, `rows`, `net_input` and `net_output` are those of :func:`validate`.
     `quantity` is one or several of ``mean``, ``sd``, ``quantile:0.95`` (any level) and ``class``. `until` is
@@ -194,7 +194,7 @@ def sample(
     if load_net is None:
         raise UserError("net is required: an nn.Module, a function that makes one, or text")
     request = SampleRequest(
-        quantities=tuple(map(quantity_of, _read("quantity", values.QUANTITIES, quantity))),
+        quantities=tuple(dict.fromkeys(map(quantity_of, _read("quantity", values.QUANTITIES, quantity)))),
         tolerance=_read("until", values.SHARE, until),
         max_samples=_read("max_samples", values.MAX_SAMPLES, max_samples),
         block=_read("block", values.COUNT, block),

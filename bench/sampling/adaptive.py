@@ -169,10 +169,11 @@ def _read(path: Path, shape: tuple[int, int], progress: Progress) -> list[Array]
         return []
     try:
         statistics = np.array(read_array(path))
-        if statistics.shape[1:] != shape or statistics.dtype != np.float64:
-            raise UserError(f"{path} has other contents")
     except UserError as error:
         progress.say(f"sampling again: {error}")
+        return []
+    if statistics.shape[1:] != shape or statistics.dtype != np.float64:
+        progress.say(f"sampling again: {path} has other contents")
         return []
     return list(statistics)
 
@@ -192,7 +193,7 @@ class _Monitor:
         self._paths = [unit.path(folder, request) for unit in units]
         self._request, self._meter = request, meter
         self._saved = [len(blocks) for blocks in stored]
-        self._drawn, self._last = 0, time.monotonic()
+        self._drawn, self._last, self._shown = 0, time.monotonic(), (0, 0)
         self._needed = [float(_BLOCKS)] * len(units)
 
     def add(self, message: Any) -> None:
@@ -209,7 +210,10 @@ class _Monitor:
         # of this call: blocks that are stored cost no time
         left = sum(max(0.0, n - len(b)) for n, b in zip(self._needed, self.blocks, strict=True))
         size, total = self._request.block_samples, math.ceil(self._drawn + left)
-        self._meter.done(size * self._drawn, size * total, f"input {unit + 1} of {len(self.blocks)}")
+        step = size * self._drawn, size * total
+        if step != self._shown:
+            self._shown = step
+            self._meter.done(*step, f"input {unit + 1} of {len(self.blocks)}")
 
     def save(self) -> None:
         """Write the statistics that are not stored yet, each file as a whole."""
@@ -283,23 +287,22 @@ def _rows(
     for unit in units:
         blocks = final[unit.key]
         results = _estimates(list(blocks), request)
+        samples = len(blocks) * request.block_samples
         for output in range(blocks.shape[2]):
-            for estimate in results:
-                rows.append(
-                    {
-                        "sigma": unit.sigma,
-                        "input": unit.row,
-                        "output": output,
-                        "quantity": str(estimate.quantity),
-                        "estimate": float(estimate.value[output]),
-                        "low": float(estimate.low[output]),
-                        "high": float(estimate.high[output]),
-                        "samples": len(blocks) * request.block_samples,
-                        "reached": bool(estimate.is_reached[output]),
-                        "excess": float(estimate.excess[output]),
-                    }
-                )
+            about = {"sigma": unit.sigma, "input": unit.row, "output": output, "samples": samples}
+            rows += [about | _row(estimate, output) for estimate in results]
     return rows
+
+
+def _row(estimate: Estimate, output: int) -> dict[str, Any]:
+    return {
+        "quantity": str(estimate.quantity),
+        "estimate": float(estimate.value[output]),
+        "low": float(estimate.low[output]),
+        "high": float(estimate.high[output]),
+        "reached": bool(estimate.is_reached[output]),
+        "excess": float(estimate.excess[output]),
+    }
 
 
 def _shortfall(table: pd.DataFrame, request: SampleRequest) -> str:
@@ -307,7 +310,7 @@ def _shortfall(table: pd.DataFrame, request: SampleRequest) -> str:
     missing = table[~table["reached"]]
     if missing.empty:
         return ""
-    worst = missing.loc[missing["excess"].idxmax()]
+    worst = missing.sort_values("excess").iloc[-1]
     needed = math.ceil(worst["samples"] * worst["excess"] ** 2 * 1.1 / request.block_samples)
     return (
         f"{len(missing)} of {len(table)} estimates are not within {100 * request.tolerance:g} % after "

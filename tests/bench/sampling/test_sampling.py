@@ -197,7 +197,7 @@ class Fragile(nn.Module):
 
 
 def test_a_net_that_fails_at_some_samples_is_an_error_that_names_the_input():
-    with pytest.raises(RunFailedError, match="input 0: .*non-finite outputs"):
+    with pytest.raises(RunFailedError, match=r"input 0: .*non-finite outputs"):
         sampled(Fragile(), np.zeros((1, 2), np.float32), until="5%")
 
 

@@ -453,6 +453,6 @@ def test_independent_blocks_continue_where_they_stopped(law):
 def test_independent_blocks_check_their_arguments_at_once():
     with pytest.raises(ValueError, match="rows must be a positive integer"):
         oracles.independent_blocks(nn.Identity(), diagonal(), 0, seed=1)
+    law = DiagonalGaussian(torch.zeros(2, 3), torch.ones(2, 3))
     with pytest.raises(ValueError, match="must hold one law"):
-        law = DiagonalGaussian(torch.zeros(2, 3), torch.ones(2, 3))
         oracles.independent_blocks(nn.Identity(), law, 10, seed=1)
