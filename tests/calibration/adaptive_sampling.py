@@ -2,9 +2,9 @@
 
 ``python -m tests.calibration.adaptive_sampling`` prints the rates.
 
-The standard deviation of a Gaussian output is sampled in blocks of 100 until its 95 % interval is at most 5 %
-to either side: after JCGM 101:2008, 7.9 (at least two blocks, twice the standard error of the blocks' standard
-deviations), and as `sdp-bench sample` does (at least ten blocks, Student's factor). Printed are the shares of
+The standard deviation of a Gaussian output is sampled in blocks of 100 until its 95 % interval is at most 5
+percent to either side: after JCGM 101:2008, 7.9 (at least two blocks, twice the standard error of the blocks'
+standard deviations), and as `sdp-bench sample` does (ten blocks, Student's factor). Printed are the shares of
 intervals that contain the true value, and the mean numbers of blocks.
 """
 
