@@ -24,7 +24,7 @@ import pandas as pd
 from ... import oracles
 from ..errors import MeasuredCodeError, RunFailedError, UserError, measured_code
 from ..executors.local import Limits, in_separate_process, send
-from ..files import read_array, replacing
+from ..files import check_writable, read_array, replacing
 from ..identity import OracleKey, digest
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN, Noise
@@ -118,7 +118,7 @@ def sample_until(
 
     `folder` keeps the statistics of all finished blocks, so that the same call resumes an interrupted one.
     Each block has its own seed, so the numbers are those of an uninterrupted call. A UserError is raised for
-    invalid arguments, and a RunFailedError if the net fails.
+    invalid arguments, and a RunFailedError if the net fails or `folder` cannot be written.
     """
     noise = noise or GAUSSIAN
     if sigmas is None and noise.values is None:
@@ -126,6 +126,7 @@ def sample_until(
     sigmas = tuple(dict.fromkeys(sigmas or (1.0,)))
     request.check(net, noise, sigmas)
     units = _units(net, noise, sigmas, request)
+    check_writable(units[0].path(folder, request))
     different = list({unit.key: unit for unit in units}.values())
     shape = len(request.quantities) + 2, net.architecture.outputs
     stored = [_read(unit.path(folder, request), shape, progress) for unit in different]
