@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 _FAMILIES = {
     "gaussian": ("gaussian", "Gaussian"),
     "laplace": ("laplace", "Laplace"),
-    "uniform": ("uniform", "uniform"),
+    "uniform": ("uniform or uniform:0.5/1/2 (half-widths; or FILE)", "uniform {}"),
+    "triangular": ("triangular or triangular:0.5/1/2 (half-widths; or FILE)", "triangular {}"),
+    "split_normal": ("split_normal:+0.2-0.1 or FILE", "split normal {}"),
     "student_t": ("student_t:DF", "Student t({})"),
     "cauchy": ("cauchy", "Cauchy"),
     "stable": ("stable:ALPHA", "{}-stable"),
@@ -58,7 +60,7 @@ def name_of(family: str) -> str:
         value = value[:8]
     value = _WHOLE.sub("", value)
     _, name = _FAMILIES.get(kind, ("", family))
-    return name.format(value)
+    return name.format(value).strip()
 
 
 def parameter_of(family: str) -> str:
@@ -119,7 +121,10 @@ class Noise:
         law = self.example
         if isinstance(law, laws.DiagonalGaussian | laws.Gaussian) or not hasattr(law, "covariance"):
             return ""
-        return f"{self.name} noise: rules of moments take it for the Gaussian with its mean and covariance"
+        replaced = "rules of moments take it for the Gaussian with its mean and covariance"
+        if bool((law.mean.abs() > _CENTRED * law.variance.sqrt()).any()):
+            replaced += "; its mean is not 0, so the mean of the noisy input is not the input"
+        return f"{self.name} noise: {replaced}"
 
     def label(self, scale: float) -> str:
         """Return family and scale as stored in an `OracleKey`: ``gaussian:sigma=0.1``."""
@@ -131,12 +136,13 @@ class Noise:
         `rows` are the positions of the locations among all inputs, for noise with scales for each of them.
         """
         if rows and self.values is not None and self.by_input(tuple(locations.shape[1:])):
-            return _scaled(locations, scale, values=self.values[list(rows)])
+            law, _ = _FILLED[self.family.partition(":")[0]]
+            return law(locations, scale, values=self.values[list(rows)])
         return self.make(locations, scale)
 
     def by_input(self, event: tuple[int, ...]) -> bool:
         """Whether it has scales for each of several inputs with this shape, instead of the same for all."""
-        if self.event is None or not self.family.startswith("scales:"):
+        if self.event is None or self.family.partition(":")[0] not in _BY_INPUT:
             return False
         return len(self.event) > 1 and self.event[1:] in (event, (math.prod(event),))
 
@@ -209,6 +215,23 @@ def _scaled(locations: Tensor, scale: float, *, values: Array) -> Law:
     return laws.DiagonalGaussian(locations, variance.expand_as(locations))
 
 
+def _bounded(locations: Tensor, scale: float, *, values: Array, shape: laws.Shape) -> Law:
+    """Noise with these half-widths: one for all components, or like the `values` of `_scaled`."""
+    widths = locations.new_tensor(scale * values)
+    if widths.ndim:
+        widths = widths.reshape(-1, *locations.shape[1:])
+    return laws.LocationScale(locations, widths.expand_as(locations), shape)
+
+
+def _asymmetric(locations: Tensor, scale: float, *, values: Array) -> Law:
+    """Split normal noise; `values` has the deviations above and below, shape (2,) or (2, *event)."""
+    sides = locations.new_tensor(scale * values)
+    if sides.ndim > 1:
+        sides = sides.reshape(2, *locations.shape[1:])
+    above, below = (side.expand_as(locations) for side in sides)
+    return laws.SplitNormal(locations, above, below)
+
+
 def _correlated(locations: Tensor, scale: float, *, values: Array) -> Law:
     covariance = locations.new_tensor(scale**2 * values)  # validated when the file was read
     return laws.unchecked(laws.Gaussian, locations, covariance.expand(len(locations), -1, -1))
@@ -227,7 +250,8 @@ GAUSSIAN = Noise("gaussian:", _gaussian, "gaussian")
 CAUCHY = Noise("cauchy:", _cauchy, "cauchy")
 _LAPLACE = Noise("laplace:", functools.partial(_shaped, shape=laws.Shape("laplace")), "laplace")
 _UNIFORM = Noise("uniform:", functools.partial(_shaped, shape=laws.Shape("uniform")), "uniform")
-_PLAIN = {noise.text: noise for noise in (GAUSSIAN, _LAPLACE, _UNIFORM, CAUCHY)}
+_TRIANGULAR = Noise("triangular:", functools.partial(_shaped, shape=laws.Shape("triangular")), "triangular")
+_PLAIN = {noise.text: noise for noise in (GAUSSIAN, _LAPLACE, _UNIFORM, _TRIANGULAR, CAUCHY)}
 
 _MOST = 2**20
 """Most numbers in a file: they are sent to every worker, stored in results, and repeated for each input."""
@@ -236,6 +260,10 @@ _SUM = 1e-6
 """Tolerance for the sum of weights."""
 _IN_WORDS = 8
 """Most scales that a label spells out."""
+_CENTRED = 1e-6
+"""Largest mean of noise that counts as 0, relative to its standard deviation."""
+_PAIR = re.compile(r"\+([^+-]+?(?:[eE][+-]?[0-9]+)?)-(.+)")
+"""A pair of deviations, +0.2-0.1."""
 _LARGEST = 1e18
 """Bound on scales: the square is finite in float32."""
 
@@ -302,7 +330,8 @@ def from_plain(plain: Mapping[str, Any]) -> Noise:
 
     text, kept = str(plain.get("text")), plain.get("values")
     if kept is None:
-        if text.partition(":")[0] in _FILLED:
+        kind, colon, _ = text.partition(":")
+        if colon and kind in _FILLED:
             raise UserError(f"noise '{printable(text)}' was stored without the contents of its file")
         return noise_of(text)
     try:
@@ -362,21 +391,22 @@ _NUMBERED: Mapping[str, Callable[[str], Noise]] = {
 
 
 def _filled(kind: str, rest: str, values: Array | None) -> Noise:
-    """Return noise with an array, from a file or, of scales, from the text."""
-    in_words = kind == "scales" and not (rest.endswith(".npy") or is_csv(rest))
+    """Return noise with an array, from a file or from the text."""
+    in_words = kind in _SPELLED and not (rest.endswith(".npy") or is_csv(rest))
     text = f"{kind}:{rest if in_words else Path(rest).name}"
     if values is None:
         values = _read_values(kind, rest, in_words)
     values = _checked_values(values)
-    if kind == "scales":
-        _check_scales(values)
+    if kind in _SPELLED:
+        _check_widths(kind, values)
     elif kind == "covariance":
         _check_covariance(values)
     elif values.ndim < 2:
         raise ValueError(f"residuals have shape (N, *event), got {values.shape}")
     law, axes = _FILLED[kind]
     make = functools.partial(law, values=values)
-    return Noise(f"{kind}:{_name_of_values(kind, values)},", make, text, values, values.shape[axes])
+    event = values.shape[axes] or None  # the same for all components
+    return Noise(f"{kind}:{_name_of_values(kind, values)},", make, text, values, event)
 
 
 def _read_values(kind: str, rest: str, in_words: bool) -> Array:
@@ -384,11 +414,26 @@ def _read_values(kind: str, rest: str, in_words: bool) -> Array:
     import numpy as np
 
     if in_words:
-        return np.array([_number(number, "a scale") for number in rest.split("/")])
+        if kind == "split_normal":
+            sides = np.array([_deviations(pair) for pair in rest.split("/")]).T
+            return sides if sides.shape[1] > 1 else sides[:, 0]
+        widths = np.array([_number(number, f"a {_SPELLED[kind]}") for number in rest.split("/")])
+        return widths if kind == "scales" or len(widths) > 1 else widths[0]
     values = read_array(Path(rest))
-    if kind == "scales" and is_csv(rest) and len(values) == 1:
+    if kind in _BY_INPUT and is_csv(rest) and len(values) == 1:
         return values[0]  # a table of one row has the shape of an input
     return values
+
+
+def _deviations(text: str) -> tuple[float, float]:
+    """Return the deviations above and below of a text such as ``+0.2-0.1``."""
+    pair = _PAIR.fullmatch(text.replace(" ", ""))
+    if pair is None:
+        raise ValueError(
+            f"'{printable(text)}' must be the standard deviations above and below, as +0.2-0.1, for all "
+            "inputs or for each, as +0.2-0.1/+1-2"
+        )
+    return _number(pair[1], "the one above"), _number(pair[2], "the one below")
 
 
 def _checked_values(values: Array) -> Array:
@@ -409,11 +454,16 @@ def _checked_values(values: Array) -> Array:
     return values
 
 
-def _check_scales(values: Array) -> None:
-    if values.ndim < 1:
+def _check_widths(kind: str, values: Array) -> None:
+    name = _SPELLED[kind]
+    if kind == "scales" and values.ndim < 1:
         raise ValueError("scales must have the shape of an input")
+    if kind == "split_normal" and (values.ndim < 1 or len(values) != 2):
+        raise ValueError(
+            f"the file must have two rows, the deviations above and those below, got shape {values.shape}"
+        )
     if (values < 0).any():
-        raise ValueError(f"scales must be >= 0, the smallest is {values.min():g}")
+        raise ValueError(f"{name}s must be >= 0, the smallest is {values.min():g}")
 
 
 def _check_covariance(values: Array) -> None:
@@ -426,17 +476,31 @@ def _check_covariance(values: Array) -> None:
 
 
 def _name_of_values(kind: str, values: Array) -> str:
-    """Return a few scales themselves, as 1.0/0.5, and otherwise a digest."""
+    """Return a few numbers themselves, as 1.0/0.5 or +0.2-0.1, and otherwise a digest."""
     import torch
 
-    if kind == "scales" and values.ndim == 1 and len(values) <= _IN_WORDS:
-        return "/".join(map(repr, values.tolist()))
+    if kind == "split_normal" and values.ndim <= 2 and values[0].size <= _IN_WORDS:
+        return "/".join(f"+{above!r}-{below!r}" for above, below in values.reshape(2, -1).T.tolist())
+    if kind in _BY_INPUT and values.ndim <= 1 and values.size <= _IN_WORDS:
+        return "/".join(map(repr, values.reshape(-1).tolist()))
     return identity.digest(torch.from_numpy(values))[:16]
 
 
 _FILLED: Mapping[str, tuple[Callable[..., Law], slice]] = {
     "scales": (_scaled, slice(None)),
+    "uniform": (functools.partial(_bounded, shape=laws.Shape("uniform")), slice(None)),
+    "triangular": (functools.partial(_bounded, shape=laws.Shape("triangular")), slice(None)),
+    "split_normal": (_asymmetric, slice(1, None)),
     "covariance": (_correlated, slice(1)),
     "residuals": (_drawn, slice(1, None)),
 }
 """Law by family, and the axes of the array that have the shape of an input."""
+_SPELLED = {
+    "scales": "scale",
+    "uniform": "half-width",
+    "triangular": "half-width",
+    "split_normal": "standard deviation",
+}
+"""Families with numbers in the text or in a file, and what the numbers are."""
+_BY_INPUT = ("scales", "uniform", "triangular")
+"""Families with numbers for all inputs or for each of them."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         largest_quantile_distance,
         mean_quantile_distance,
     )
-    from .sampling.outputs import sample_outputs, standard_normals, stream_outputs
+    from .sampling.outputs import independent_blocks, sample_outputs, standard_normals, stream_outputs
     from .transport.certified import Bracket, certified_wasserstein
     from .transport.large import certified, certified_floor
     from .transport.wasserstein import (
@@ -73,6 +73,7 @@ __all__ = [
     "exact_wasserstein",
     "floor_of_largest",
     "gaussian_kl",
+    "independent_blocks",
     "interquartile_ratio",
     "largest_quantile_distance",
     "largest_total_variation",

@@ -22,6 +22,8 @@ from sdp_bench.bench.nets.own.net import finder
 from sdp_bench.bench.noise import Noise, noise_of, noise_of_law
 from sdp_bench.bench.plugins import plugin, session
 from sdp_bench.bench.rules import built_in
+from sdp_bench.bench.sampling.adaptive import MAX_SAMPLES, SampleRequest, sample_until
+from sdp_bench.bench.sampling.quantities import quantity_of
 from sdp_bench.bench.text import shown
 from sdp_bench.bench.validation import run
 from sdp_bench.bench.validation.run import ValidationRequest
@@ -156,6 +158,52 @@ def advise(
     if load_net is None:
         raise UserError("net is required: an nn.Module, a function that makes one, or text")
     return advise_on(load_net(), family, sigmas)
+
+
+def sample(
+    net: Any,
+    inputs: Any,
+    *,
+    noise: Any = None,
+    sigma: float | Sequence[float] | None = None,
+    until: float | str = "1%",
+    quantity: str | Sequence[str] = "sd",
+    max_samples: int = MAX_SAMPLES,
+    block: int | None = None,
+    seed: int = 0,
+    rows: int | None = None,
+    net_input: str | int | None = None,
+    net_output: str | int | None = None,
+    database: str | PathLike[str] | None = None,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Sample a net until its outputs are known within a tolerance, as ``sdp-bench sample`` does.
+
+    `net`, `inputs`, `noise`, `sigma`, `rows`, `net_input` and `net_output` are those of :func:`validate`.
+    `quantity` is one or several of ``mean``, ``sd``, ``quantile:0.95`` (any level) and ``class``. `until` is
+    the tolerance, ``"1%"`` or 0.01: relative to the standard deviation of the output, and absolute for class
+    probabilities. `max_samples` is the limit for each input and noise level, `block` the number of samples of
+    a block, and `database` the folder of an interrupted call to resume (default: a temporary one).
+
+    The result has a row for each noise level, input, output and quantity, with a 95 % interval from `low` to
+    `high`, and `reached` is whether it is at most `until` to either side; ``attrs["shortfall"]`` is a line on
+    estimates for which it is not. Raises UserError for invalid arguments and RunFailedError if the net fails.
+    """
+    family, sigmas = _noise(noise, sigma)
+    load_net = _net(net, inputs, rows, net_input, net_output) if net is not None else None
+    if load_net is None:
+        raise UserError("net is required: an nn.Module, a function that makes one, or text")
+    request = SampleRequest(
+        quantities=tuple(dict.fromkeys(map(quantity_of, _read("quantity", values.QUANTITIES, quantity)))),
+        tolerance=_read("until", values.SHARE, until),
+        max_samples=_read("max_samples", values.MAX_SAMPLES, max_samples),
+        block=_read("block", values.COUNT, block),
+        seed=_read("seed", values.SEED, seed),
+    )
+    folder = _read("database", values.FOLDER, database)
+    with tempfile.TemporaryDirectory() as temporary:
+        screen = Screen(quiet=not progress)
+        return sample_until(load_net(), family, sigmas, request, folder or Path(temporary), screen)
 
 
 def _read(name: str, kind: values.Kind, argument: Any, *, several: bool = False) -> Any:

@@ -21,6 +21,7 @@ from sdp_ref.laws import (
     LocationScale,
     Mixture,
     Quantiles,
+    SplitNormal,
     SymmetricStable,
     law_of,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "Propagated",
     "Quantiles",
     "Rule",
+    "SplitNormal",
     "SymmetricStable",
     "UndefinedError",
     "UnsupportedError",

@@ -72,7 +72,7 @@ class GatePrediction:
         if isinstance(law, laws.Cauchy | laws.SymmetricStable):
             family = "Cauchy" if isinstance(law, laws.Cauchy) else f"stable, alpha {law.alpha:g}"
             mean, spread = law.location, law.scale.square().flatten(1)
-        elif isinstance(law, laws.DiagonalGaussian | laws.LocationScale):
+        elif isinstance(law, laws.DiagonalGaussian | laws.LocationScale | laws.SplitNormal):
             mean, spread = law.mean, law.variance.flatten(1)
         else:
             mean, spread = law.mean, law.covariance

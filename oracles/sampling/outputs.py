@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -103,25 +104,11 @@ def stream_outputs(
     Arguments are validated at the call, not at the first block. A ValueError reports a net that is not one
     function of each row: its outputs differ with and without gradients, or depend on other rows of the batch.
     """
-    if not isinstance(x, Law):
-        raise ValueError(f"x must be a law such as DiagonalGaussian, got {type(x).__name__}")
-    if x.batch != 1:
-        raise ValueError(f"x must hold one law (batch 1), got a batch of {x.batch}; take x[i]")
     samples = _positive("samples", samples)
     _check_seed(seed)
-    target = _device(device, x.location.device)
-    dtype = x.location.dtype
-    if isinstance(net, nn.Module) and (weights := next(net.parameters(), None)) is not None:
-        if weights.device.type != target.type:
-            raise ValueError(
-                f"the network is on {weights.device} and is to run on {target}; move one of them"
-            )
-        dtype = weights.dtype if weights.is_floating_point() else dtype
-    push, variates = _draws(x, samples, seed, sampler, target, dtype)
-    forward = chunked_forward(net, x.event_shape)
-    reason = inconsistency(net, x.location.to(target, dtype), x.spread, forward)
-    if reason is not None:
-        raise ValueError("; ".join(part for part in (f"the network {reason[0]}", reason[1]) if part))
+    forward, target, dtype = _forward(net, x, device)
+    variates = _variates(x, samples, seed, sampler)
+    push = _push(x, target, dtype)
     if target.type != "cpu":  # draw variates and check results while the device computes
         drawn = (block() for block in variates) if x.standard is None else in_threads(variates)
         return _one_behind(_outputs(forward, push, block) for block in drawn)
@@ -131,19 +118,75 @@ def stream_outputs(
     return (run() for run in recipes)
 
 
+def independent_blocks(
+    net: Network,
+    x: Law,
+    rows: int,
+    *,
+    seed: Seed,
+    first: int = 0,
+    device: torch.device | str | None = None,
+) -> Iterator[Tensor]:
+    """Yield outputs of a network in endless blocks of `rows` samples, shape (rows, m), from block `first` on.
+
+    Each block has its own seed, so a stream that begins with a later block continues an interrupted one.
+    Arguments and errors are those of :func:`stream_outputs`.
+    """
+    rows = _positive("rows", rows)
+    _check_seed(seed)
+    forward, target, dtype = _forward(net, x, device)
+    push = _push(x, target, dtype)
+    root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+
+    def drawn(block: int) -> Tensor:
+        child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, block))
+        variates = _variates(x, rows, child, "mc")
+        return torch.cat([_run(forward, push, part) for part in variates])
+
+    return (drawn(block) for block in itertools.count(first))
+
+
+def _forward(
+    net: Network, x: Law, device: torch.device | str | None
+) -> tuple[Network, torch.device, torch.dtype]:
+    """The network as a function of blocks of rows, and the device and type of its inputs."""
+    if not isinstance(x, Law):
+        raise ValueError(f"x must be a law such as DiagonalGaussian, got {type(x).__name__}")
+    if x.batch != 1:
+        raise ValueError(f"x must hold one law (batch 1), got a batch of {x.batch}; take x[i]")
+    target = _device(device, x.location.device)
+    dtype = x.location.dtype
+    if isinstance(net, nn.Module) and (weights := next(net.parameters(), None)) is not None:
+        if weights.device.type != target.type:
+            raise ValueError(
+                f"the network is on {weights.device} and is to run on {target}; move one of them"
+            )
+        dtype = weights.dtype if weights.is_floating_point() else dtype
+    forward = chunked_forward(net, x.event_shape)
+    reason = inconsistency(net, x.location.to(target, dtype), x.spread, forward)
+    if reason is not None:
+        raise ValueError("; ".join(part for part in (f"the network {reason[0]}", reason[1]) if part))
+    return forward, target, dtype
+
+
 Push = Callable[[Tensor], Tensor]
 
 
-def _draws(
-    x: Law, samples: int, seed: Seed, sampler: Sampler, device: torch.device, dtype: torch.dtype
-) -> tuple[Push, Iterator[Callable[[], Tensor]]]:
-    """Map from variates to samples of a law, shape (rows, n), and functions that draw blocks of variates."""
-    if x.standard is None or (sampler == "sobol" and x.standard.uniforms > 1):
-        if sampler == "sobol":
-            raise ValueError(f"sampler 'sobol' draws laws with quantiles only, not {x.described}")
-        return lambda drawn: drawn.to(device, dtype), _law_blocks(x, samples, seed)
+def _push(x: Law, device: torch.device, dtype: torch.dtype) -> Push:
+    """Map from variates to samples of a law, shape (rows, n)."""
+    if x.standard is None:
+        return lambda drawn: drawn.to(device, dtype)
+    return x.push(device, dtype)
+
+
+def _variates(x: Law, samples: int, seed: Seed, sampler: Sampler) -> Iterator[Callable[[], Tensor]]:
+    """Functions that draw blocks of variates, or of samples for a law with its own sampler."""
+    if sampler == "sobol" and (x.standard is None or x.standard.uniforms > 1):
+        raise ValueError(f"sampler 'sobol' draws laws with quantiles only, not {x.described}")
+    if x.standard is None:
+        return _law_blocks(x, samples, seed)
     blocks = _blocks(sampler, samples, x.variates, seed, x.standard)
-    return x.push(device, dtype), (partial(_tensor, block) for block in blocks)
+    return (partial(_tensor, block) for block in blocks)
 
 
 def _law_blocks(x: Law, samples: int, seed: Seed) -> Iterator[Callable[[], Tensor]]:

@@ -190,8 +190,10 @@ net_output = option("--net-output", "Key, field or position of the output: logit
 rows = option("--rows", "Use only this many inputs, from the start of the file.", values.COUNT)
 noise = option(
     "--noise",
-    "Noise family, instead of the default: gaussian, laplace, uniform, student_t:5, cauchy, stable:1.5, "
-    "mixture:0.9*1+0.1*5, scales:1/0.5/2 (or FILE), covariance:FILE, residuals:FILE (.csv or .npy).",
+    "Noise family, instead of the default: gaussian, laplace, uniform, triangular, student_t:5, cauchy, "
+    "stable:1.5, mixture:0.9*1+0.1*5; with standard deviations per input, scales:1/0.5/2 (or FILE), or above "
+    "and below, split_normal:+0.2-0.1/+1-2; with half-widths, uniform:0.5/1/2 or triangular:0.5/1/2; "
+    "covariance:FILE, residuals:FILE (.csv or .npy).",
     metavar="FAMILY",
 )
 

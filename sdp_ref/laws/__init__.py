@@ -11,7 +11,7 @@ from sdp_ref.laws.base import Law, noted, unchecked
 from sdp_ref.laws.empirical import Empirical, Quantiles
 from sdp_ref.laws.foreign import law_of
 from sdp_ref.laws.gaussian import CompressedGaussian, DiagonalGaussian, Gaussian
-from sdp_ref.laws.location_scale import Cauchy, LocationScale, Shape, SymmetricStable
+from sdp_ref.laws.location_scale import Cauchy, LocationScale, Shape, SplitNormal, SymmetricStable
 from sdp_ref.laws.mixture import Mixture, Pieces, PiecewiseGaussian, joined
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "PiecewiseGaussian",
     "Quantiles",
     "Shape",
+    "SplitNormal",
     "SymmetricStable",
     "joined",
     "law_of",

@@ -102,7 +102,7 @@ class Gaussian(Law):
         return _log_density(self, value)
 
     def survival(self, value: Tensor) -> Tensor:
-        return above(_normal_tail, self.mean, power(self.variance.double(), 0.5), value)
+        return above(normal_tail, self.mean, power(self.variance.double(), 0.5), value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
         """Raise if the covariance is singular, since torch requires positive definite ones."""
@@ -206,7 +206,7 @@ class DiagonalGaussian(Law):
         return _log_density(self, value)
 
     def survival(self, value: Tensor) -> Tensor:
-        return above(_normal_tail, self.mean, self.standard_deviation, value)
+        return above(normal_tail, self.mean, self.standard_deviation, value)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
         """Raise if a variance is zero, since torch requires positive ones."""
@@ -249,7 +249,7 @@ def above(tail: Callable[[Tensor], Tensor], location: Tensor, scale: Tensor, val
 _FAR = 5.0
 
 
-def _normal_tail(value: Tensor) -> Tensor:
+def normal_tail(value: Tensor) -> Tensor:
     tail: Tensor = torch.special.ndtr(-value)
     # far out, ndtr is a difference that cancels
     return torch.where(value > _FAR, torch.special.erfc(value / math.sqrt(2)) / 2, tail)

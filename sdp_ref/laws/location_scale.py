@@ -1,4 +1,4 @@
-"""Laws with independent components: Cauchy and symmetric stable ones, Laplace, uniform and Student's t."""
+"""Laws with independent components: Cauchy, symmetric stable, bounded, heavy-tailed and asymmetric ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from sdp_ref.errors import UndefinedError
-from sdp_ref.laws.base import CAUCHY, Law, Push, Standard, check_pair, power, require, stable, unchecked
-from sdp_ref.laws.gaussian import DiagonalGaussian, above, scaled
+from sdp_ref.laws.base import (
+    CAUCHY,
+    UNIFORM,
+    Law,
+    Push,
+    Standard,
+    check_pair,
+    power,
+    require,
+    stable,
+    unchecked,
+)
+from sdp_ref.laws.gaussian import DiagonalGaussian, above, normal_tail, scaled
 from sdp_ref.lazy import torch
 
 if TYPE_CHECKING:
@@ -161,7 +172,7 @@ def raised(x: Tensor, exponent: float) -> Tensor:
     return x.abs() if exponent == 1 else power(x.abs(), exponent)
 
 
-_SHAPES = ("laplace", "uniform", "student_t")
+_SHAPES = ("laplace", "uniform", "triangular", "student_t")
 
 
 @dataclass(frozen=True)
@@ -171,7 +182,7 @@ class Shape:
     Attributes
     ----------
     name : str
-        ``laplace``, ``uniform`` (on [-1, 1]) or ``student_t``.
+        ``laplace``, ``uniform`` or ``triangular`` (both on [-1, 1]), or ``student_t``.
     df : float
         Degrees of freedom of Student's t; ignored otherwise.
     """
@@ -188,17 +199,22 @@ class Shape:
     @property
     def described(self) -> str:
         """Name for messages, such as ``Laplace`` or ``Student t with 3 degrees of freedom``."""
-        named = {"laplace": "Laplace", "uniform": "uniform"}
+        named = {"laplace": "Laplace", "uniform": "uniform", "triangular": "triangular"}
         return named.get(self.name, f"Student t with {self.df:g} degrees of freedom")
 
     def distribution(self, location: Tensor, scale: Tensor) -> Distribution:
-        """Return the torch distribution with locations and scales of any shape."""
+        """Return the torch distribution with locations and scales of any shape.
+
+        Raises :class:`~sdp_ref.UndefinedError` for the triangular law, which torch does not have.
+        """
         distributions = torch.distributions
         match self.name:
             case "laplace":
                 return distributions.Laplace(location, scale)
             case "uniform":
                 return distributions.Uniform(location - scale, location + scale, validate_args=False)
+            case "triangular":
+                raise UndefinedError("torch.distributions has no triangular law")
         return distributions.StudentT(self.df, location, scale)
 
     @property
@@ -209,6 +225,8 @@ class Shape:
                 return 2.0
             case "uniform":
                 return 1 / 3
+            case "triangular":
+                return 1 / 6
         return self.df / (self.df - 2) if self.df > 2 else float("inf")
 
     def quantile(self, probability: Tensor) -> Tensor:
@@ -218,6 +236,10 @@ class Shape:
 
             quantiles = torch.from_numpy(stdtrit(self.df, probability.double().cpu().numpy()))
             return quantiles.to(probability.device)
+        if self.name == "triangular":
+            # 1 - |x| is the root of twice the probability beyond x on its side
+            nearer = torch.minimum(probability, 1 - probability)
+            return (1 - (2 * nearer).sqrt()) * (probability - 0.5).sign()
         standard = self.distribution(torch.zeros_like(probability), torch.ones_like(probability))
         return standard.icdf(probability)
 
@@ -231,6 +253,9 @@ class Shape:
                 return torch.where(value > 0, half, 1 - half)
             case "uniform":
                 return ((1 - value) / 2).clamp(0, 1)
+            case "triangular":
+                beyond = (1 - value.abs()).clamp(min=0).square() / 2
+                return torch.where(value > 0, beyond, 1 - beyond)
         return torch.from_numpy(stdtr(self.df, -value.detach().cpu().numpy())).to(value.device)
 
 
@@ -242,7 +267,8 @@ class LocationScale(_Components):
     ----------
     location, scale : Tensor, shape (B, *event)
         Scales are positive. The standard deviation is sqrt(2) scale for Laplace, scale / sqrt(3) for uniform
-        (the scale is the half-width) and sqrt(df / (df - 2)) scale for Student's t.
+        and scale / sqrt(6) for triangular (the scale is the half-width), and sqrt(df / (df - 2)) scale for
+        Student's t.
     shape : Shape
     """
 
@@ -282,9 +308,11 @@ class LocationScale(_Components):
         if bool((self.scale <= 0).any()):
             raise UndefinedError(f"{self.described} with a scale of 0 has no density")
         location, scale = self.location.double(), self.scale.double()
+        distance = (value.double() - location).abs()
         if self.shape.name == "uniform":  # torch raises for values outside the support
-            inside = (value.double() - location).abs() <= scale
-            density = torch.where(inside, -(2 * scale).log(), -torch.inf)
+            density = torch.where(distance <= scale, -(2 * scale).log(), -torch.inf)
+        elif self.shape.name == "triangular":
+            density = (1 - distance / scale).clamp(min=0).log() - scale.log()
         else:
             density = self.shape.distribution(location, scale).log_prob(value.double())
         return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
@@ -296,3 +324,100 @@ class LocationScale(_Components):
         shape = *batch, self.dimension
         parameters = (value.double().reshape(shape) for value in (self.location, self.scale))
         return torch.distributions.Independent(self.shape.distribution(*parameters), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class SplitNormal(Law):
+    """Split normal laws (two-piece normal) with independent components: errors such as +0.2 -0.1.
+
+    The density is that of a normal law with standard deviation `above` for values above the mode and with
+    `below` for values below it, both scaled so that it is continuous. A value exceeds the mode with
+    probability above / (above + below), and unless both are equal, the mean is not the mode.
+
+    Parameters
+    ----------
+    mode : Tensor, shape (B, *event)
+        The most likely values, for example the measured ones.
+    above, below : Tensor, shape (B, *event)
+        The standard deviations; components for which both are zero are point masses.
+
+    References
+    ----------
+    John, "The three-parameter two-piece normal family of distributions and its fitting", Communications in
+    Statistics 1982; Fernandez and Steel, "On Bayesian modeling of fat tails and skewness", JASA 1998.
+    """
+
+    negative: ClassVar[tuple[str, ...]] = ("above", "below")
+
+    mode: Tensor
+    above: Tensor
+    below: Tensor
+
+    def __post_init__(self) -> None:
+        check_pair("mode", self.mode, "above", self.above)
+        check_pair("mode", self.mode, "below", self.below)
+
+    @property
+    def described(self) -> str:
+        return "a split normal law"
+
+    @property
+    def mean(self) -> Tensor:
+        """The mode plus sqrt(2 / pi) (above - below)."""
+        return self.mode + math.sqrt(2 / math.pi) * (self.above - self.below)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance (1 - 2 / pi) (above - below)^2 + above below."""
+        return (1 - 2 / math.pi) * (self.above - self.below).square() + self.above * self.below
+
+    @property
+    def covariance(self) -> Tensor:
+        return torch.diag_embed(self.variance.flatten(1))
+
+    @property
+    def standard(self) -> Standard:
+        return UNIFORM
+
+    def push(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Push:
+        """Return the quantile functions of the components."""
+        target = self.mode.device if device is None else device
+        kind = self.mode.dtype if dtype is None else dtype
+        mode, above, below = (
+            field.detach().flatten().double().cpu() for field in (self.mode, self.above, self.below)
+        )
+        width = above + below
+        share = torch.where(width > 0, below / width, 0.5)
+
+        def draws(uniform: Tensor) -> Tensor:
+            uniform = uniform.double().cpu()
+            # Probabilities beyond the value in a normal law with the standard deviation of its side.
+            left = (uniform * width / (2 * below)).clamp(max=0.5)
+            right = ((1 - uniform) * width / (2 * above)).clamp(max=0.5)
+            offset = torch.where(
+                uniform < share, below * torch.special.ndtri(left), -above * torch.special.ndtri(right)
+            )
+            return (mode + torch.where(width > 0, offset, 0.0)).to(target, kind)
+
+        return draws
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Raise if both standard deviations of a component are 0."""
+        mode, above, below = self.mode.double(), self.above.double(), self.below.double()
+        if bool((above + below <= 0).any()):
+            raise UndefinedError(f"{self.described} with standard deviations of 0 has no density")
+        distance = value.double() - mode
+        side = torch.where(distance > 0, above, below)
+        # On a side of width 0 the density is 0, except at the mode.
+        squares = torch.where(distance == 0, 0.0, (distance / side).square())
+        density = math.log(2 / math.pi) / 2 - (above + below).log() - squares / 2
+        return density.flatten(value.ndim - len(self.event_shape)).sum(-1)
+
+    def survival(self, value: Tensor) -> Tensor:
+        mode, high, low = self.mode.double(), self.above.double(), self.below.double()
+        width = torch.where(high + low > 0, high + low, 1.0)
+        over = 2 * high / width * above(normal_tail, mode, high, value)
+        # Below the mode: the complement of the other tail, by symmetry.
+        under = 1 - 2 * low / width * above(normal_tail, -mode, low, -value.double())
+        point = (value.double() < mode).double()
+        return torch.where(high + low > 0, torch.where(value.double() >= mode, over, under), point)

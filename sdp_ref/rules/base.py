@@ -20,6 +20,7 @@ from sdp_ref.laws import (
     Gaussian,
     Law,
     LocationScale,
+    SplitNormal,
     SymmetricStable,
     law_of,
     unchecked,
@@ -403,7 +404,7 @@ def as_any_gaussian(rule: str, x: Law) -> Gaussian | DiagonalGaussian:
     if isinstance(x, Gaussian | DiagonalGaussian):
         return x
     with _of_moments(rule, x):
-        if isinstance(x, LocationScale):
+        if isinstance(x, LocationScale | SplitNormal):
             return unchecked(DiagonalGaussian, x.mean, x.variance)
         return unchecked(Gaussian, x.mean, x.covariance)
 

@@ -82,7 +82,11 @@ def test_rules_without_a_formula_for_the_noise_have_rows_with_the_reason(tmp_pat
 
 COVARIANCE = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
 RESIDUALS = np.array([[1.0, 0.0, 2.0], [0.0, -1.0, 1.0], [3.0, 1.0, 0.0], [-1.0, 0.5, 0.5]])
-WRITTEN = ("laplace", "uniform", "student_t:10", "mixture:0.9*1+0.1*5", "scales:0.1/0.2/3")
+WRITTEN = (
+    *("laplace", "uniform", "triangular", "student_t:10", "mixture:0.9*1+0.1*5", "scales:0.1/0.2/3"),
+    *("uniform:0.3", "uniform:0.5/1/2", "triangular:0.5/1/2"),
+    *("split_normal:+0.2-0.1", "split_normal:+0.2-0.1/+1-3/+0-2"),
+)
 SAMPLES = 2**16
 
 
@@ -105,6 +109,11 @@ EVERY = {**{text: noise_of(text) for text in WRITTEN}, **{k: filled(k) for k in 
         ("student_t:2", "student_t:df=2.0,gamma=0.1"),
         ("mixture:0.9*1+1e-1*5e+0", "mixture:0.9*1.0+0.1*5.0,sigma=0.1"),
         ("scales:0.1/0.20/3", "scales:0.1/0.2/3.0,sigma=0.1"),
+        ("triangular", "triangular:sigma=0.1"),
+        ("uniform:.5", "uniform:0.5,sigma=0.1"),
+        ("triangular:0.5/1/0", "triangular:0.5/1.0/0.0,sigma=0.1"),
+        ("split_normal:+0.2-1e-1", "split_normal:+0.2-0.1,sigma=0.1"),
+        ("split_normal:+2E-1-.1/+1-0", "split_normal:+0.2-0.1/+1.0-0.0,sigma=0.1"),
     ],
 )
 def test_labels_are_words_for_ever(text, label):
@@ -178,6 +187,11 @@ EXACT = {
     "mixture:0.9*1+0.1*5": (1.0, 3 * (0.9 + 0.1 * 625) / _MIXED**2),
     "scales:0.1/0.2/3": (np.array([0.1, 0.2, 3.0]), 3.0),
     "covariance": (np.sqrt(np.diag(COVARIANCE)), 3.0),
+    # A half-width a has the variance a^2 / 3 (uniform) or a^2 / 6 (triangular), after the GUM, 4.3.
+    "triangular": (1.0, 2.4),
+    "uniform:0.3": (0.3 / math.sqrt(3), 1.8),
+    "uniform:0.5/1/2": (np.array([0.5, 1.0, 2.0]) / math.sqrt(3), 1.8),
+    "triangular:0.5/1/2": (np.array([0.5, 1.0, 2.0]) / math.sqrt(6), 2.4),
 }
 
 
@@ -203,6 +217,62 @@ def test_oracles_draw_the_moments_of_a_family(text):
     assert within(draws**4, kurtosis * np.power(deviation, 4) * np.ones(3))
     correlated = COVARIANCE[0, 1] if text == "covariance" else 0.0
     assert within(draws[:, 0] * draws[:, 1], correlated)
+
+
+@pytest.mark.parametrize(
+    ("text", "sides"),
+    [
+        ("split_normal:+0.2-0.1", [(0.2, 0.1)] * 3),
+        ("split_normal:+0.2-0.1/+1-3/+0-2", [(0.2, 0.1), (1, 3), (0, 2)]),
+    ],
+)
+def test_split_normal_noise_has_its_mode_at_the_input_and_its_mean_elsewhere(text, sides):
+    """A part above / (above + below) is above the input, and each side has the moments of half a normal."""
+    draws, (above, below) = drawn(text), np.transpose(sides)
+    width = above + below
+    assert within(draws > 0, above / width)
+    assert within(np.maximum(draws, 0) ** 2, above**3 / width)
+    assert within(np.minimum(draws, 0) ** 2, below**3 / width)
+    law = noise_of(text).law(torch.tensor([[1.0, 2.0, 3.0]]), 0.5)
+    mean = math.sqrt(2 / math.pi) * (above - below)
+    np.testing.assert_allclose(law.mean[0], [1, 2, 3] + 0.5 * mean, rtol=1e-6)
+    assert within(draws, mean)
+    assert "the mean of the noisy input is not the input" in noise_of(text).note
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("split_normal:0.2/0.1", r"'0.2' must be the standard deviations above and below, as \+0.2-0.1"),
+        ("split_normal:+0.2", r"'\+0.2' must be the standard deviations above and below"),
+        ("split_normal:+1--1", "standard deviations must be >= 0, the smallest is -1"),
+        ("split_normal:+1-x", "the one below must be a number, got 'x'"),
+        ("split_normal", "write one of"),
+        ("uniform:-1", "half-widths must be >= 0, the smallest is -1"),
+        ("triangular:a", "a half-width must be a number, got 'a'"),
+        ("uniform:0", "some number must not be 0"),
+        ("triangular:inf", "NaN or infinite"),
+    ],
+)
+def test_asymmetric_errors_and_half_widths_that_are_wrong_are_refused_in_one_line(text, message):
+    with pytest.raises(UserError, match=message) as caught:
+        noise_of(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_half_widths_and_asymmetric_errors_fit_their_inputs_and_come_from_files(tmp_path):
+    noise_of("uniform:0.5").check((7,), (1.0,), "sobol")
+    with pytest.raises(UserError, match=r"for inputs of shape \(3,\), the net takes \(2,\)"):
+        noise_of("split_normal:+1-1/+2-1/+1-3").check((2,), (1.0,), "mc")
+    (tmp_path / "a.csv").write_text("a,b\n0.5,1\n2,0\n")
+    rows = noise_of(f"triangular:{tmp_path}/a.csv")
+    scales = rows.law(torch.zeros(2, 2), 2.0, [1, 0]).scale
+    torch.testing.assert_close(scales, torch.tensor([[4.0, 0.0], [1.0, 2.0]]))
+    sides = noise_of(f"split_normal:{tmp_path}/a.csv").law(torch.zeros(3, 2), 2.0)
+    torch.testing.assert_close(sides.above, torch.tensor([[1.0, 2.0]]).expand(3, 2))
+    torch.testing.assert_close(sides.below, torch.tensor([[4.0, 0.0]]).expand(3, 2))
+    with pytest.raises(UserError, match="two rows, the deviations above and those below"):
+        noise_of("split_normal:x.npy", np.ones((3, 2)))
 
 
 def test_a_mixture_chooses_one_scale_for_all_components():

@@ -146,6 +146,8 @@ LAWS = {
     "compressed": lambda m, s: laws.CompressedGaussian(m, covariance_of((3,)), *torch.zeros(2, 2, **DOUBLE)),
     "uniform": lambda m, s: sr.LocationScale(m, s, Shape("uniform")),
     "student_t": lambda m, s: sr.LocationScale(m, s, Shape("student_t", 3.0)),
+    "triangular": lambda m, s: sr.LocationScale(m, s, Shape("triangular")),
+    "split normal": lambda m, s: sr.SplitNormal(m, s, 2 * s),
     "gaussian mixture": lambda m, s: sr.Mixture.of(
         WEIGHTS, [sr.Gaussian(m, covariance_of((3,))), sr.DiagonalGaussian(m, s)]
     ),

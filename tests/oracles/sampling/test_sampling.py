@@ -435,3 +435,24 @@ def test_a_network_with_nan_weights_is_refused():
         net[0].weight[0, 0] = float("nan")
     with pytest.raises(ValueError, match="non-finite outputs"):
         oracles.sample_outputs(net, diagonal(), 100, seed=1)
+
+
+@pytest.mark.parametrize("law", [diagonal(), Gaussian(MEAN, torch.eye(3)[None])], ids=["diagonal", "full"])
+def test_independent_blocks_continue_where_they_stopped(law):
+    net = network((3, 5, 2))
+    stream = oracles.independent_blocks(net, law, 700, seed=4)
+    first, second, third = (next(stream) for _ in range(3))
+    assert first.shape == (700, 3)
+    assert not torch.equal(first, second)
+    later = oracles.independent_blocks(net, law, 700, seed=4, first=2)
+    assert torch.equal(next(later), third)
+    alone = oracles.sample_outputs(net, law, 700, seed=np.random.SeedSequence(4, spawn_key=(1,)))
+    torch.testing.assert_close(second, alone)
+
+
+def test_independent_blocks_check_their_arguments_at_once():
+    with pytest.raises(ValueError, match="rows must be a positive integer"):
+        oracles.independent_blocks(nn.Identity(), diagonal(), 0, seed=1)
+    law = DiagonalGaussian(torch.zeros(2, 3), torch.ones(2, 3))
+    with pytest.raises(ValueError, match="must hold one law"):
+        oracles.independent_blocks(nn.Identity(), law, 10, seed=1)

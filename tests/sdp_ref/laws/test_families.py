@@ -13,8 +13,12 @@ from sdp_ref.laws import Shape, joined
 DOUBLE = {"dtype": torch.float64}
 MEAN = torch.tensor([[1.0, -2.0], [0.5, 3.0]], **DOUBLE)
 SCALE = torch.tensor([[0.5, 2.0], [1.0, 0.1]], **DOUBLE)
+ABOVE_ZERO = torch.tensor([[1.5, 0.5], [0.0, 0.1]], **DOUBLE)
+"""Other scales, one of them 0."""
 COVARIANCE = torch.tensor([[[2.0, 0.6], [0.6, 0.5]], [[1.0, -0.3], [-0.3, 0.4]]], **DOUBLE)
-SHAPES = {"laplace": Shape("laplace"), "uniform": Shape("uniform"), "student_t": Shape("student_t", 5.0)}
+TORCHS = {"laplace": Shape("laplace"), "uniform": Shape("uniform"), "student_t": Shape("student_t", 5.0)}
+"""Shapes that torch has."""
+SHAPES = {**TORCHS, "triangular": Shape("triangular")}
 
 
 def gaussian():
@@ -46,6 +50,7 @@ WITH_MOMENTS = {
     "mixture": mixture,
     "empirical": empirical,
     **{name: lambda shape=shape: sr.LocationScale(MEAN, SCALE, shape) for name, shape in SHAPES.items()},
+    "split normal": lambda: sr.SplitNormal(MEAN, SCALE, ABOVE_ZERO),
     "gumbel": lambda: sr.law_of(td.Independent(td.Gumbel(MEAN, SCALE), 1)),
     "gamma": lambda: sr.law_of(td.Independent(td.Gamma(SCALE, SCALE), 1)),
     "sampled": lambda: sr.law_of(Sampled()),
@@ -98,7 +103,10 @@ def test_rows_of_a_stable_law_keep_its_exponent():
     assert [(float(row.location), row.alpha) for row in (*law, law[-1])] == [(1, 1.5), (2, 1.5), (2, 1.5)]
 
 
-@pytest.mark.parametrize("name", [n for n in WITH_MOMENTS if n not in ("empirical", "sampled")])
+NOT_TORCHS = ("empirical", "sampled", "triangular", "split normal")
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_MOMENTS if name not in NOT_TORCHS])
 def test_the_density_is_torchs(name):
     law = WITH_MOMENTS[name]()
     values = law.sample(50, torch.Generator().manual_seed(2)).double()
@@ -112,7 +120,7 @@ def test_the_density_is_torchs(name):
     torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "diagonal", "mixture", *SHAPES])
+@pytest.mark.parametrize("name", ["gaussian", "diagonal", "mixture", *TORCHS])
 def test_to_torch_and_back_is_the_same_law(name):
     law = WITH_MOMENTS[name]()
     again = sr.law_of(law.to_torch())
@@ -135,9 +143,90 @@ def test_quantiles_of_shapes_are_scipys(shape):
         "laplace": scipy.stats.laplace,
         "uniform": scipy.stats.uniform(-1, 2),
         "student_t": scipy.stats.t(5),
+        "triangular": scipy.stats.triang(0.5, -1, 2),
     }[shape.name]
     np.testing.assert_allclose(shape.quantile(probability), theirs.ppf(probability), rtol=1e-10, atol=1e-12)
     assert shape.variance == pytest.approx(theirs.var())
+
+
+def test_a_triangular_law_is_scipys():
+    law = sr.LocationScale(MEAN, SCALE, SHAPES["triangular"])
+    theirs = scipy.stats.triang(0.5, MEAN - SCALE, 2 * SCALE)
+    values = MEAN + SCALE * torch.tensor([-2.0, -0.7, 0.0, 0.2, 0.99], **DOUBLE)[:, None, None]
+    np.testing.assert_allclose(law.variance, theirs.var(), rtol=1e-13)
+    # scipy subtracts from 1
+    np.testing.assert_allclose(law.survival(values), theirs.sf(values), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(law.log_prob(values), theirs.logpdf(values).sum(2), rtol=1e-12)
+    with pytest.raises(sr.UndefinedError, match=r"torch\.distributions has no triangular law"):
+        law.to_torch()
+
+
+SIDES = [(0.2, 0.1), (0.1, 0.2), (1.0, 1.0), (1.0, 0.0), (0.0, 3.0)]
+
+
+def split_normal(above, below):
+    return sr.SplitNormal(*(torch.tensor([[value]], **DOUBLE) for value in (1.0, above, below)))
+
+
+def split_density(above, below, x):
+    """The definition: two halves of normal densities that agree at the mode, 1."""
+    halves = [scipy.stats.norm.pdf((x - 1) / side) if side else np.zeros_like(x) for side in (below, above)]
+    return 2 / (above + below) * np.where(x < 1, *halves)
+
+
+@pytest.mark.parametrize(("above", "below"), SIDES)
+def test_moments_of_a_split_normal_law_are_those_of_its_density(above, below):
+    """Against Gauss-Legendre quadrature of the definition on each side, up to 12 standard deviations."""
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    law = split_normal(above, below)
+    integral = np.zeros(3)
+    for low, high in ((1 - 12 * below, 1.0), (1.0, 1 + 12 * above)):
+        x = (low + high) / 2 + (high - low) / 2 * nodes
+        density = (high - low) / 2 * weights * split_density(above, below, x)
+        integral += [density.sum(), density @ x, density @ x**2]
+        inside = torch.from_numpy(x)[:, None, None]
+        if high > low:
+            np.testing.assert_allclose(law.log_prob(inside).exp()[:, 0], split_density(above, below, x))
+    assert integral[0] == pytest.approx(1, rel=1e-12)
+    assert law.mean.item() == pytest.approx(integral[1], rel=1e-12)
+    assert law.variance.item() == pytest.approx(integral[2] - integral[1] ** 2, rel=1e-11)
+    assert law.covariance.shape == (1, 1, 1)
+
+
+@pytest.mark.parametrize(("above", "below"), SIDES)
+def test_quantiles_and_tails_of_a_split_normal_law_are_inverse_to_each_other(above, below):
+    law = split_normal(above, below)
+    probability = torch.tensor([1e-12, 0.01, 0.3, 0.5, 0.9, 1 - 1e-9], **DOUBLE)[:, None]
+    values = law.push()(probability)
+    np.testing.assert_allclose(law.survival(values[:, None])[:, 0], 1 - probability, rtol=1e-9)
+    if above == below:
+        np.testing.assert_allclose(values, scipy.stats.norm.ppf(probability, 1, above), rtol=1e-12)
+    if above:  # far out the tail keeps its digits
+        far = 2 * above / (above + below) * scipy.stats.norm.sf(30)
+        assert law.survival(torch.tensor([[1 + 30 * above]], **DOUBLE)).item() == pytest.approx(far, rel=1e-9)
+
+
+def test_a_split_normal_law_without_any_width_is_its_mode():
+    law = split_normal(0.0, 0.0)
+    values = torch.tensor([0.5, 1.0, 1.5], **DOUBLE)[:, None, None]
+    assert law.survival(values).flatten().tolist() == [1.0, 0.0, 0.0]
+    assert (law.sample(3) == 1).all()
+    with pytest.raises(sr.UndefinedError, match="no density"):
+        law.log_prob(values)
+    with pytest.raises(ValueError, match="below must be >= 0"):
+        split_normal(1.0, -1.0)
+
+
+@pytest.mark.parametrize("rule", ["sdp", "moment_matching", "marginal_sdp", "unscented"])
+def test_rules_linearise_at_the_mean_of_a_split_normal_law_and_not_at_its_mode(rule):
+    net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)).double()
+    law = sr.SplitNormal(MEAN, SCALE, ABOVE_ZERO)
+    with pytest.warns(UserWarning, match="takes a split normal law for the Gaussian with its mean"):
+        prediction = sr.propagate(net, law, rule)
+    exact_mean = MEAN + math.sqrt(2 / math.pi) * (SCALE - ABOVE_ZERO)
+    gaussian = sr.propagate(net, sr.DiagonalGaussian(exact_mean, law.variance), rule)
+    torch.testing.assert_close(prediction.mean, gaussian.mean)
+    torch.testing.assert_close(prediction.covariance, gaussian.covariance)
 
 
 def test_moments_of_quantiles_are_those_of_the_piecewise_linear_law():
@@ -225,7 +314,7 @@ def test_rules_of_moments_take_any_law_that_has_them_and_say_so(rule):
         sr.propagate(net, sr.Mixture(torch.ones(2, 1, **DOUBLE), sr.Cauchy(MEAN, SCALE)), rule)
 
 
-@pytest.mark.parametrize("name", ["laplace", "student_t", "mixture", "empirical", "gamma", "sampled"])
+@pytest.mark.parametrize("name", ["laplace", "split normal", "mixture", "empirical", "gamma", "sampled"])
 def test_monte_carlo_draws_from_the_law_itself(name):
     """Of the identity: within 5 standard errors of the law's own moments; no warning."""
     law = WITH_MOMENTS[name]()

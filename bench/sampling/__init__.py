@@ -1,0 +1,1 @@
+"""Sampling of a user's net until the requested quantities are known within a tolerance."""

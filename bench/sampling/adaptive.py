@@ -1,0 +1,322 @@
+"""Sampling until it suffices, after the adaptive procedure of JCGM 101:2008, 7.9.
+
+Blocks of M samples are drawn until the 95 % interval of each requested quantity, from its spread over the
+blocks, is at most the tolerance to either side. Two choices differ from JCGM 101. There are at least ten
+blocks and Student's factor instead of 2, because a spread over two blocks is often small by chance, and the
+procedure then stops too early (Wübbeler, Harris, Cox and Elster, "A two-stage procedure for determining the
+number of trials in the application of a Monte Carlo method for uncertainty evaluation", Metrologia 2010). A
+block has a twentieth of the samples that a Gaussian output needs, at most the 10^4 of JCGM 101, so that slow
+nets are not evaluated more often than necessary.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ... import oracles
+from ..errors import MeasuredCodeError, RunFailedError, UserError, measured_code
+from ..executors.local import Limits, in_separate_process, send
+from ..files import check_writable, read_array, replacing
+from ..identity import OracleKey, digest
+from ..nets.own.net import OwnNet
+from ..noise import GAUSSIAN, Noise
+from ..progress import Meter, Progress
+from .quantities import CLASS, Array, Estimate, Quantity, block_statistics, estimates
+
+FEWEST_BLOCKS = 10
+MAX_SAMPLES = 10**6
+_BLOCK_SAMPLES = (100, 10_000)  # fewest and most samples of a block, unless quantiles need more
+_BLOCKS = 20  # blocks that a Gaussian output needs
+_GROWTH = 20  # a check follows after one block more for every 20
+_SAVED = 2.0  # s between writes of an unfinished unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleRequest:
+    """What to estimate, and how precisely.
+
+    `tolerance` is relative to the standard deviation of each output, and absolute for class probabilities.
+    `max_samples` is the limit for each input at each noise level. `block` is the number of samples of a
+    block; by default it follows from quantities and tolerance.
+    """
+
+    quantities: tuple[Quantity, ...]
+    tolerance: float
+    max_samples: int = MAX_SAMPLES
+    seed: int = 0
+    block: int | None = None
+
+    @property
+    def block_samples(self) -> int:
+        fewest = max(quantity.fewest(self.tolerance) for quantity in self.quantities)
+        if self.block is not None:
+            if self.block < fewest:
+                raise UserError(f"blocks need at least {fewest:,} samples, got {self.block:,}")
+            return self.block
+        variance = max(quantity.gaussian_variance for quantity in self.quantities)
+        needed = math.ceil(variance * (2 / self.tolerance) ** 2 / _BLOCKS)
+        low, high = _BLOCK_SAMPLES
+        return max(fewest, min(max(needed, low), high))
+
+    def check(self, net: OwnNet, noise: Noise, sigmas: Sequence[float]) -> None:
+        """Raise a UserError if the net, its noise and the request do not fit together."""
+        noise.check(tuple(net.inputs.shape[1:]), tuple(sigmas), "mc", len(net.inputs))
+        for sigma in sigmas:
+            if not sigma > 0:
+                raise UserError(f"a noise level must be positive, got {sigma:g}")
+        kinds = {quantity.kind for quantity in self.quantities}
+        if CLASS in kinds and net.architecture.outputs == 1:
+            raise UserError(f"{net.architecture.name} has one output, so it has no class")
+        if kinds != {CLASS} and not hasattr(noise.example, "variance"):
+            raise UserError(
+                f"{noise.name} noise has no variance, and tolerances are relative to standard deviations; "
+                "the quantity 'class' needs none"
+            )
+        if FEWEST_BLOCKS * self.block_samples > self.max_samples:
+            raise UserError(
+                f"at least {FEWEST_BLOCKS * self.block_samples:,} samples are needed ({FEWEST_BLOCKS} blocks "
+                f"of {self.block_samples:,}), but the maximum is {self.max_samples:,}"
+            )
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """An input at a noise level; `key` identifies its samples."""
+
+    key: OracleKey
+    row: int
+    sigma: float
+
+    def path(self, folder: Path, request: SampleRequest) -> Path:
+        """Return the file of the statistics of its blocks."""
+        parts = [self.key.hex, request.seed, *map(str, request.quantities)]
+        return folder / f"{digest(parts)[:16]}.npy"
+
+
+def sample_until(
+    net: OwnNet,
+    noise: Noise | None,
+    sigmas: Sequence[float] | None,
+    request: SampleRequest,
+    folder: Path,
+    progress: Progress,
+) -> pd.DataFrame:
+    """Sample a user's net at all its inputs and noise levels, in a separate process, until it suffices.
+
+    The result has a row for each noise level, input, output and quantity, with the columns `sigma`, `input`,
+    `output`, `quantity`, `estimate`, `low` and `high` (a 95 % interval), `samples` and `reached`.
+    ``attrs["net"]`` is the name of the net, ``attrs["notes"]`` are lines on how it was loaded, and
+    ``attrs["shortfall"]`` is a line on estimates that are not precise enough, or empty.
+
+    `folder` keeps the statistics of all finished blocks, so that the same call resumes an interrupted one.
+    Each block has its own seed, so the numbers are those of an uninterrupted call. A UserError is raised for
+    invalid arguments, and a RunFailedError if the net fails or `folder` cannot be written.
+    """
+    noise = noise or GAUSSIAN
+    if sigmas is None and noise.values is None:
+        raise UserError("sigma is required (--sigma 0.1,1)")
+    sigmas = tuple(dict.fromkeys(sigmas or (1.0,)))
+    request.check(net, noise, sigmas)
+    units = _units(net, noise, sigmas, request)
+    check_writable(units[0].path(folder, request))
+    different = list({unit.key: unit for unit in units}.values())
+    shape = len(request.quantities) + 2, net.architecture.outputs
+    stored = [_read(unit.path(folder, request), shape, progress) for unit in different]
+    with progress.meter("samples") as meter:
+        monitor = _Monitor(different, stored, request, folder, meter)
+        try:
+            lengths = in_separate_process(
+                *(_draw, net, noise, different, stored, request),
+                address=net.architecture.name,
+                limits=Limits(),
+                on_message=monitor.add,
+            )
+        finally:
+            monitor.save()
+    final = {
+        unit.key: np.stack(blocks[:length])
+        for unit, blocks, length in zip(different, monitor.blocks, lengths, strict=True)
+    }
+    table = pd.DataFrame(_rows(units, final, request))
+    table.attrs["net"], table.attrs["notes"] = net.architecture.name, list(net.notes)
+    table.attrs["shortfall"] = _shortfall(table, request)
+    return table.drop(columns="excess")
+
+
+def _units(net: OwnNet, noise: Noise, sigmas: Sequence[float], request: SampleRequest) -> list[_Unit]:
+    units = []
+    by_input = noise.values is not None and noise.by_input(tuple(net.inputs.shape[1:]))
+    for sigma in sigmas:
+        for row, location in enumerate(net.inputs):
+            name = digest(location)[:16]
+            if by_input and noise.values is not None:  # equal inputs can have other scales
+                name = digest([name, noise.values[row].tolist()])[:16]
+            key = OracleKey(net.digest, name, noise.label(sigma), "mc", request.block_samples)
+            units.append(_Unit(key, row, sigma))
+    return units
+
+
+def _read(path: Path, shape: tuple[int, int], progress: Progress) -> list[Array]:
+    """Return the stored statistics of blocks; none if the file does not exist or is damaged."""
+    if not path.exists():
+        return []
+    try:
+        statistics = np.array(read_array(path))
+    except UserError as error:
+        progress.say(f"sampling again: {error}")
+        return []
+    if statistics.shape[1:] != shape or statistics.dtype != np.float64:
+        progress.say(f"sampling again: {path} has other contents")
+        return []
+    return list(statistics)
+
+
+class _Monitor:
+    """Stores the statistics of blocks as they arrive, and shows the progress."""
+
+    def __init__(
+        self,
+        units: Sequence[_Unit],
+        stored: Sequence[list[Array]],
+        request: SampleRequest,
+        folder: Path,
+        meter: Meter,
+    ) -> None:
+        self.blocks = [list(blocks) for blocks in stored]
+        self._paths = [unit.path(folder, request) for unit in units]
+        self._request, self._meter = request, meter
+        self._saved = [len(blocks) for blocks in stored]
+        self._drawn, self._last, self._shown = 0, time.monotonic(), (0, 0)
+        self._needed = [float(_BLOCKS)] * len(units)
+
+    def add(self, message: Any) -> None:
+        """Take (unit, statistics of a block or None, expected number of blocks) from the process."""
+        unit, statistics, needed = message
+        self._needed[unit] = needed
+        if statistics is not None:
+            self.blocks[unit].append(statistics)
+            self._drawn += 1
+        if not self._drawn:
+            return
+        if time.monotonic() - self._last > _SAVED:
+            self.save()
+        # of this call: blocks that are stored cost no time
+        left = sum(max(0.0, n - len(b)) for n, b in zip(self._needed, self.blocks, strict=True))
+        size, total = self._request.block_samples, math.ceil(self._drawn + left)
+        step = size * self._drawn, size * total
+        if step != self._shown:
+            self._shown = step
+            self._meter.done(*step, f"input {unit + 1} of {len(self.blocks)}")
+
+    def save(self) -> None:
+        """Write the statistics that are not stored yet, each file as a whole."""
+        for unit, blocks in enumerate(self.blocks):
+            if len(blocks) > self._saved[unit]:
+                with replacing(self._paths[unit]) as file:
+                    np.save(file, np.stack(blocks), allow_pickle=False)
+                self._saved[unit] = len(blocks)
+        self._last = time.monotonic()
+
+
+# In the separate process -----------------------------------------------------------------------------
+
+
+def _draw(
+    net: OwnNet,
+    noise: Noise,
+    units: Sequence[_Unit],
+    stored: Sequence[list[Array]],
+    request: SampleRequest,
+) -> list[int]:
+    """Send the statistics of the blocks that are missing, and return the number of blocks of each unit."""
+    module, lengths = net.build(), []
+    for number, (unit, blocks) in enumerate(zip(units, stored, strict=True)):
+        law = noise.law(net.inputs, unit.sigma, range(len(net.inputs)))[unit.row]
+        seed = unit.key.seed(f"sample {request.seed}")
+        try:
+            with measured_code():
+                drawn = oracles.independent_blocks(
+                    module, law, request.block_samples, seed=seed, first=len(blocks)
+                )
+                lengths.append(_draw_unit(number, blocks, drawn, request))
+        except MeasuredCodeError as error:
+            raise RunFailedError(f"{net.architecture.name}, input {unit.row}: {error}") from error
+    return lengths
+
+
+def _draw_unit(number: int, blocks: list[Array], drawn: Iterable[Any], request: SampleRequest) -> int:
+    """Return the number of blocks that suffice, or that are allowed.
+
+    It depends on the blocks alone, not on the number of stored ones.
+    """
+    most, source = request.max_samples // request.block_samples, iter(drawn)
+    needed, checked = float(_BLOCKS), FEWEST_BLOCKS
+    while True:
+        checked = min(checked, most)
+        while len(blocks) < checked:
+            outputs = next(source).double().cpu().numpy()
+            blocks.append(block_statistics(outputs, request.quantities))
+            send((number, blocks[-1], max(needed, checked)))
+        results = _estimates(blocks[:checked], request)
+        excess = max(float(estimate.excess.max()) for estimate in results)
+        if excess <= 1 or checked == most:
+            send((number, None, checked))
+            return checked
+        needed = min(most, checked * excess**2)
+        checked += max(1, checked // _GROWTH)
+
+
+# Tables ----------------------------------------------------------------------------------------------
+
+
+def _estimates(blocks: Sequence[Array], request: SampleRequest) -> list[Estimate]:
+    return estimates(np.stack(blocks), request.block_samples, request.quantities, request.tolerance)
+
+
+def _rows(
+    units: Sequence[_Unit], final: dict[OracleKey, Array], request: SampleRequest
+) -> list[dict[str, Any]]:
+    rows = []
+    for unit in units:
+        blocks = final[unit.key]
+        results = _estimates(list(blocks), request)
+        samples = len(blocks) * request.block_samples
+        for output in range(blocks.shape[2]):
+            about = {"sigma": unit.sigma, "input": unit.row, "output": output, "samples": samples}
+            rows += [about | _row(estimate, output) for estimate in results]
+    return rows
+
+
+def _row(estimate: Estimate, output: int) -> dict[str, Any]:
+    return {
+        "quantity": str(estimate.quantity),
+        "estimate": float(estimate.value[output]),
+        "low": float(estimate.low[output]),
+        "high": float(estimate.high[output]),
+        "reached": bool(estimate.is_reached[output]),
+        "excess": float(estimate.excess[output]),
+    }
+
+
+def _shortfall(table: pd.DataFrame, request: SampleRequest) -> str:
+    """Describe the least precise estimate and how many samples it needs; empty if all are precise enough."""
+    missing = table[~table["reached"]]
+    if missing.empty:
+        return ""
+    worst = missing.sort_values("excess").iloc[-1]
+    needed = math.ceil(worst["samples"] * worst["excess"] ** 2 * 1.1 / request.block_samples)
+    return (
+        f"{len(missing)} of {len(table)} estimates are not within {100 * request.tolerance:g} % after "
+        f"{request.max_samples:,} samples, the worst ({worst['quantity']} of output {worst['output']} at "
+        f"input {worst['input']}, σ = {worst['sigma']:g}) within "
+        f"{100 * request.tolerance * worst['excess']:.2g} %; about {needed * request.block_samples:,} "
+        "samples may suffice (--max-samples); the same command resumes"
+    )

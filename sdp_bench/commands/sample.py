@@ -1,0 +1,146 @@
+"""The command ``sdp-bench sample``: samples a net until quantities of its outputs are precise enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sdp_bench import values
+from sdp_bench.commands import echo, options
+from sdp_bench.commands.options import FAILED, option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+SAMPLES = Path("sample-results")
+_PRINTED = 100  # most rows of a printed table
+_DECIMALS = 8  # most decimals of a printed number; others have an exponent
+
+
+@options.command(example="sdp-bench sample my_net.py:build --inputs x.npy --sigma 0.1 --until 1%")
+@options.argument("net", values.WORD)
+@options.inputs(required=True)
+@options.net_input
+@options.net_output
+@options.rows
+@option("--sigma", "Noise levels: 0.1,1 (1 by default if the noise has numbers per input).", values.SIGMAS)
+@options.noise
+@option(
+    "--quantity",
+    "Quantities of each output, separated by commas: mean, sd, quantile:0.95, class (probability that the "
+    "output is the largest).",
+    values.QUANTITIES,
+    default="sd",
+)
+@option(
+    "--until",
+    "Tolerance: 1% of the standard deviation of the output, or 1 percentage point of a class probability.",
+    values.SHARE,
+    default="1%",
+)
+@option(
+    "--max-samples",
+    "Limit of the samples for each input and noise level.",
+    values.MAX_SAMPLES,
+    default=10**6,
+)
+@option("--block", "Samples per block (default: depends on the tolerance, 100 to 10000).", values.COUNT)
+@option("--seed", "Random seed of the samples.", values.SEED, default=0)
+@option("--output", "CSV table of the estimates.", values.STREAM)
+@option("--database", "Folder with the finished blocks.", values.FOLDER, default=SAMPLES)
+def sample(
+    net: str,
+    inputs: Path,
+    net_input: str | None,
+    net_output: str | None,
+    rows: int | None,
+    sigma: tuple[float, ...] | None,
+    noise: str | None,
+    quantity: tuple[str, ...],
+    until: float,
+    max_samples: int,
+    block: int | None,
+    seed: int,
+    output: Path | None,
+    database: Path,
+) -> None:
+    """Sample NET until quantities of its outputs are known within a tolerance.
+
+    NET is path/to/my_net.py:build, package.module:build, or a file .pt2 (torch.export) or .onnx. The 95 %
+    interval of each estimate, from its spread over blocks of samples, is then at most the tolerance to either
+    side, as in the adaptive procedure of JCGM 101 (GUM Supplement 1). The same command resumes an interrupted
+    one, and gives the same numbers as an uninterrupted one.
+
+    Exit code 3 if an estimate is not precise enough after the maximum number of samples.
+    """
+    from sdp_bench.bench import files, text
+    from sdp_bench.bench.nets.own.net import find
+    from sdp_bench.bench.noise import noise_of
+    from sdp_bench.bench.sampling.adaptive import SampleRequest, sample_until
+    from sdp_bench.bench.sampling.quantities import quantity_of
+    from sdp_bench.progress import Screen
+
+    request = SampleRequest(
+        quantities=tuple(dict.fromkeys(map(quantity_of, quantity))),
+        tolerance=until,
+        max_samples=max_samples,
+        seed=seed,
+        block=block,
+    )
+    family = noise_of(noise) if noise else None
+    if output is not None:
+        files.check_writable(output)
+    found = find(net, inputs, rows, net_input, net_output)
+    table = sample_until(found, family, sigma, request, database, Screen())
+    if output is not None:
+        files.write(output, text.table(table).to_csv(index=False))
+    for note in table.attrs["notes"]:
+        echo(f"note: {note}")
+    for line in _lines(table):
+        echo(line)
+    if table.attrs["shortfall"]:
+        echo(f"verdict: {table.attrs['shortfall']}")
+        raise SystemExit(FAILED)
+    echo(f"verdict: all {len(table)} estimates are within {100 * until:g} % ({_total(table):,} samples)")
+
+
+def _total(table: pd.DataFrame) -> int:
+    return int(table.groupby(["sigma", "input"])["samples"].first().sum())
+
+
+def _lines(table: pd.DataFrame) -> Iterator[str]:
+    """Lines of a table of estimates with their intervals, one row per noise level, input and output."""
+    import pandas as pd
+
+    keys = ["sigma", "input", "output"]
+    wide = table.assign(shown=table.apply(_shown, axis=1)).pivot(
+        index=[*keys, "samples"], columns="quantity", values="shown"
+    )
+    wide = wide[list(dict.fromkeys(table["quantity"]))].reset_index()
+    columns = [*(name for name in wide.columns if name != "samples"), "samples"]
+    wide = wide[columns].rename(columns={"sigma": "σ"})
+    with pd.option_context("display.width", None, "display.max_columns", None, "display.max_rows", None):
+        yield from wide[:_PRINTED].to_string(index=False).splitlines()
+    if len(wide) > _PRINTED:
+        yield f"... and {len(wide) - _PRINTED} rows more (--output FILE.csv writes all)"
+    if not table["reached"].all():
+        yield "! is not within the tolerance"
+
+
+def _shown(row: pd.Series) -> str:
+    """An estimate with the digits that are known, and its interval."""
+    import math
+
+    estimate, low, high = row["estimate"], row["low"], row["high"]
+    mark = "" if row["reached"] else " !"
+    if row["quantity"] == "class":
+        return f"{100 * estimate:.2f} % ({100 * low:.2f} to {100 * high:.2f}){mark}"
+    half = (high - low) / 2
+    if not half > 0:
+        return f"{estimate:.6g} ± 0{mark}"
+    decimals = 1 - math.floor(math.log10(half))
+    if 0 <= decimals <= _DECIMALS:
+        return f"{estimate:.{decimals}f} ± {half:.{decimals}f}{mark}"
+    return f"{estimate:.6g} ± {half:.2g}{mark}"

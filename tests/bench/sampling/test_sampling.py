@@ -1,0 +1,257 @@
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import nn
+
+import sdp_bench
+from sdp_bench.bench.errors import RunFailedError, UserError
+from sdp_bench.bench.nets.own.net import find
+from sdp_bench.bench.noise import noise_of
+from sdp_bench.bench.plugins import session
+from sdp_bench.bench.sampling.adaptive import SampleRequest, sample_until
+from sdp_bench.bench.sampling.quantities import Quantity, block_statistics, estimates, quantity_of
+
+SIGMA = 0.3
+CENTRES = np.linspace(-5, 5, 50, dtype=np.float32)
+"""Inputs with equal components: each of the outputs of the identity is the largest equally often."""
+
+
+class Identity(nn.Module):
+    def forward(self, x):
+        return 1.0 * x
+
+
+class Constant(nn.Module):
+    def forward(self, x):
+        return torch.cat([x[:, :1], 0 * x[:, :1] + 0.1], 1)
+
+
+def sampled(net, inputs, **options):
+    return sdp_bench.sample(net, inputs, **{"sigma": SIGMA, "progress": False, **options})
+
+
+def covered(table, exact):
+    """Share of the intervals that contain the exact value."""
+    return ((table["low"] <= exact) & (exact <= table["high"])).mean()
+
+
+def test_intervals_that_stop_the_sampling_contain_the_exact_value_as_often_as_they_say():
+    """At 400 outputs, with a number of blocks that their own spread determines. The share has a standard
+    error of 1.1 %, and stopping at a small spread costs less than 2 % of the 95 %."""
+    inputs = np.repeat(CENTRES[:, None], 8, 1)
+    table = sampled(Identity(), inputs, until="5%", quantity="sd")
+    assert table["samples"].nunique() > 5
+    assert table["reached"].all()
+    assert ((table["high"] - table["low"]) / 2 <= 0.05 * table["estimate"] * (1 + 1e-9)).all()
+    assert covered(table, SIGMA) >= 0.95 - 0.02 - 3 * 0.011
+
+
+def test_each_quantity_is_the_exact_one_of_gaussian_outputs():
+    quantities = ["mean", "sd", "quantile:0.9", "class"]
+    table = sampled(Identity(), np.repeat(CENTRES[:, None], 8, 1), until="5%", quantity=quantities)
+    centre = CENTRES[table["input"]]
+    for quantity, exact in (
+        ("mean", centre),
+        ("sd", SIGMA),
+        ("quantile:0.9", centre + SIGMA * scipy.stats.norm.ppf(0.9)),
+        ("class", 1 / 8),
+    ):
+        chosen = table["quantity"] == quantity
+        share = covered(table[chosen], exact[chosen] if np.ndim(exact) else exact)
+        assert share >= 0.95 - 4 * (0.95 * 0.05 / 400) ** 0.5, quantity
+
+
+def test_constant_outputs_are_known_at_once():
+    table = sampled(Constant(), np.zeros((1, 2), np.float32), until="5%", quantity="mean,sd,quantile:0.5")
+    constant = table[table["output"] == 1]
+    assert constant["reached"].all()
+    assert (constant["low"] == constant["high"]).all()
+    assert constant["estimate"].tolist() == pytest.approx([0.1, 0, 0.1], abs=1e-7)
+
+
+def test_the_mean_under_asymmetric_errors_is_not_the_input():
+    table = sampled(
+        *(Identity(), np.full((1, 1), 2.0)),
+        **{"noise": "split_normal:+0.2-0.1", "sigma": 1.0, "quantity": "mean,quantile:0.05", "until": "2%"},
+    )
+    mean, quantile = table.itertuples()
+    exact = 2 + (2 / np.pi) ** 0.5 * 0.1
+    assert abs(mean.estimate - exact) < 2 * (mean.high - mean.low)
+    # 0.05 = 2 * 0.1 / 0.3 times the normal tail
+    exact = 2 + 0.1 * scipy.stats.norm.ppf(0.05 * 0.3 / 0.2)
+    assert abs(quantile.estimate - exact) < 2 * (quantile.high - quantile.low)
+
+
+# Resumption ------------------------------------------------------------------------------------------
+
+
+class Silent:
+    """A progress display that records what it is given."""
+
+    def __init__(self):
+        self.steps, self.lines = [], []
+
+    def say(self, text):
+        self.lines.append(text)
+
+    @contextmanager
+    def meter(self, title):
+        yield self
+
+    def done(self, count, total, text, share=None):
+        self.steps.append((count, total))
+
+
+REQUEST = SampleRequest(quantities=(Quantity("sd"), Quantity("class")), tolerance=0.04, seed=3)
+
+
+@pytest.fixture(scope="module")
+def net():
+    generator = torch.Generator().manual_seed(0)
+    made = nn.Linear(3, 2)
+    with torch.no_grad():
+        made.weight.copy_(torch.randn(2, 3, generator=generator))
+    return find(session.code_of(made), {"0": np.eye(2, 3, dtype=np.float32)})
+
+
+def run(net, folder, request=REQUEST, progress=None):
+    return sample_until(net, noise_of("laplace"), (0.5, 1.0), request, folder, progress or Silent())
+
+
+def test_an_interrupted_call_resumes_with_the_numbers_of_an_uninterrupted_one(net, tmp_path):
+    """A kill leaves the first blocks of some units, since files are replaced as a whole."""
+    progress = Silent()
+    whole = run(net, tmp_path, progress=progress)
+    size = REQUEST.block_samples
+    drawn = whole.groupby(["sigma", "input"])["samples"].first().sum()
+    assert sorted({count for count, _ in progress.steps}) == list(range(size, drawn + 1, size))
+    assert progress.steps[-1] == (drawn, drawn)
+    assert all(count <= total for count, total in progress.steps)
+    first, second, third, fourth = tmp_path.iterdir()
+    first.unlink()
+    np.save(second, np.load(second)[:4])
+    np.save(third, np.load(third)[:13])
+    again = Silent()
+    assert run(net, tmp_path, progress=again).equals(whole)
+    assert 0 < len(again.steps) < len(progress.steps)
+    assert len(np.load(fourth)) >= 10
+    stored = Silent()
+    assert run(net, tmp_path, progress=stored).equals(whole)
+    assert stored.steps == []
+
+
+def test_a_damaged_file_is_drawn_again(net, tmp_path):
+    whole = run(net, tmp_path)
+    path = next(iter(tmp_path.iterdir()))
+    path.write_bytes(path.read_bytes()[:150])
+    progress = Silent()
+    assert run(net, tmp_path, progress=progress).equals(whole)
+    assert len(progress.lines) == 1
+    assert path.name in progress.lines[0]
+
+
+def test_other_seeds_give_other_numbers_and_the_limit_is_reported(net, tmp_path):
+    few = SampleRequest(quantities=REQUEST.quantities, tolerance=0.04, seed=4, max_samples=1000, block=100)
+    table = run(net, tmp_path, few)
+    assert set(table["samples"]) == {1000}
+    assert not table["reached"].all()
+    assert "not within 4 % after 1,000 samples" in table.attrs["shortfall"]
+    assert "--max-samples" in table.attrs["shortfall"]
+    more = SampleRequest(quantities=REQUEST.quantities, tolerance=0.04, seed=4, block=100)
+    finished = run(net, tmp_path, more)
+    assert finished["reached"].all()
+    assert finished.attrs["shortfall"] == ""
+    assert not np.isin(finished["estimate"], run(net, tmp_path)["estimate"]).any()
+
+
+# Requests --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quantity": "mode"}, "unknown quantity 'mode'; write one of mean, sd, quantile:0.95, class"),
+        ({"quantity": "quantile:1"}, r"level of a quantile must lie in \(0, 1\), got '1'"),
+        ({"quantity": "quantile"}, "unknown quantity 'quantile'"),
+        ({"until": "0%"}, "until: '0%' is not above 0"),
+        ({"until": "0.1%", "max_samples": 1000}, "at least 100,000 samples are needed"),
+        ({"noise": "cauchy"}, "has no variance, and tolerances are relative to standard deviations"),
+        ({"quantity": "quantile:0.01", "block": 100}, "blocks need at least 10,000 samples, got 100"),
+        ({"sigma": 0.0}, "noise level must be positive"),
+        ({"sigma": None}, "sigma is required"),
+        ({"quantity": "class", "net_output": None}, "has one output, so it has no class"),
+    ],
+)
+def test_a_request_that_cannot_be_met_is_refused_in_one_line(options, message):
+    with pytest.raises(UserError, match=message) as caught:
+        sampled(nn.Linear(2, 1), np.zeros((1, 2), np.float32), **options)
+    assert "\n" not in str(caught.value)
+
+
+class Fragile(nn.Module):
+    def forward(self, x):
+        return torch.where(x.abs() < 0.9, x, torch.nan)
+
+
+def test_a_net_that_fails_at_some_samples_is_an_error_that_names_the_input():
+    with pytest.raises(RunFailedError, match=r"input 0: .*non-finite outputs"):
+        sampled(Fragile(), np.zeros((1, 2), np.float32), until="5%")
+
+
+def test_blocks_suffice_for_the_tolerance_of_a_gaussian_output():
+    """Twice the standard error of the deviation of N samples is 2 / sqrt(2 N)."""
+    for tolerance in (0.05, 0.01, 0.002):
+        size = SampleRequest(quantities=(Quantity("sd"),), tolerance=tolerance).block_samples
+        assert size == min(max(100, np.ceil(2 / tolerance**2 / 20)), 10_000)
+
+
+# Statistics ------------------------------------------------------------------------------------------
+
+
+def test_estimates_are_those_of_all_samples_together():
+    outputs = np.random.default_rng(0).gamma(2.0, size=(12, 200, 3))
+    quantities = [quantity_of(text) for text in ("mean", "sd", "quantile:0.8", "class")]
+    statistics = np.stack([block_statistics(block, quantities) for block in outputs])
+    mean, deviation, quantile, classes = estimates(statistics, 200, quantities, 0.01)
+    pooled = outputs.reshape(-1, 3)
+    np.testing.assert_allclose(mean.value, pooled.mean(0))
+    interval = scipy.stats.t.interval(0.95, 11, mean.value, scipy.stats.sem(outputs.mean(1)))
+    np.testing.assert_allclose([mean.low, mean.high], interval)
+    np.testing.assert_allclose(deviation.value**2, outputs.var(1, ddof=1).mean(0))
+    error = scipy.stats.sem(outputs.var(1, ddof=1)) / (2 * deviation.value)
+    np.testing.assert_allclose(deviation.high - deviation.value, scipy.stats.t.ppf(0.975, 11) * error)
+    np.testing.assert_allclose(quantile.value, np.quantile(pooled, 0.8, axis=0), atol=0.05)
+    counts = np.bincount(pooled.argmax(1), minlength=3)
+    np.testing.assert_allclose(classes.value, counts / 2400)
+    for output, count in enumerate(counts):
+        exact = scipy.stats.binomtest(int(count), 2400).proportion_ci(0.95, "exact")
+        np.testing.assert_allclose((classes.low[output], classes.high[output]), exact, rtol=1e-9)
+    half = (mean.high - mean.low) / 2
+    np.testing.assert_allclose(mean.excess, half / (0.01 * deviation.value))
+
+
+def test_a_class_that_never_occurs_has_an_interval():
+    statistics = np.stack([block_statistics(np.tile([1.0, 0.0], (50, 1)), [Quantity("class")])] * 10)
+    (classes,) = estimates(statistics, 50, [Quantity("class")], 0.01)
+    never = scipy.stats.binomtest(0, 500).proportion_ci(0.95, "exact")
+    assert (classes.low[1], classes.high[1]) == pytest.approx(tuple(never))
+    assert (classes.low[0], classes.high[0]) == pytest.approx((1 - never.high, 1.0))
+
+
+@pytest.mark.parametrize("level", [0.05, 0.5, 0.99])
+def test_quantiles_of_blocks_have_a_small_bias(level):
+    """Of an exponential law, for the smallest allowed blocks, compared with the tolerance of 1 %."""
+    quantity = Quantity("quantile", level)
+    size = quantity.fewest(0.01)
+    generator, blocks = np.random.default_rng(1), 4000
+    values = np.concatenate(
+        [
+            block_statistics(generator.exponential(size=(size, 100)), [quantity])[2]
+            for _ in range(blocks // 100)
+        ]
+    )
+    error = values.std() / blocks**0.5
+    assert abs(values.mean() + np.log1p(-level)) < 0.01 / 4 + 4 * error
