@@ -412,6 +412,6 @@ def test_few_images_of_the_resnet_are_a_demonstration_and_are_not_compared():
     )
     shown = {line.label: line for line in counterparts(evidence(resnet))}["Table 3"]
     assert (shown.design, shown.address) == ("1 net × 3 inputs, a demonstration", "#resnet-tv")
-    assert shown.found == "not compared: the spreads over images are larger than the means"
+    assert shown.agreement == "not compared: the spreads over images are larger than the means"
     without = {line.label: line for line in counterparts(evidence(frame))}["Table 3"]
-    assert (without.design, without.found) == ("", "")
+    assert (without.design, without.agreement) == ("", "")

@@ -78,8 +78,8 @@ def test_numbers_are_means_over_runs():
     assert row["own"] == pytest.approx(50)
 
 
-def test_the_recipe_is_that_of_the_model_without_a_scale(found):
-    assert found["recipe"] == "trained on 100 images; softmax"
+def test_the_recipe_is_that_of_the_model_without_a_scale(context):
+    assert context["recipe"] == "trained on 100 images; softmax"
 
 
 def test_an_attack_without_gradients_that_lowers_nothing_is_reported():
@@ -89,8 +89,8 @@ def test_an_attack_without_gradients_that_lowers_nothing_is_reported():
     assert "stronger for" not in only["finding"]
 
 
-def test_figures_show_every_strength_and_every_attack(found):
-    strengths, attacks = found["figures"]
+def test_figures_show_every_strength_and_every_attack(context):
+    strengths, attacks = context["figures"]
     assert made_up.titles(strengths) == [
         "noise of σ = 0.5",
         "noise of σ = 0.75",

@@ -131,7 +131,7 @@ def test_measurements_are_compared_with_their_counterparts():
 def test_a_difference_from_a_number_without_a_standard_error_is_infinite():
     here = measured(value=[0.27, 0.5, 0.27])
     whole, _ = agreement(here, measured(stderr=[math.nan, 0.01, math.nan]))
-    assert whole.apart["gap"].tolist() == [math.inf]
+    assert whole.different["gap"].tolist() == [math.inf]
 
 
 @pytest.fixture(scope="module")

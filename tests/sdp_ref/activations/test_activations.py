@@ -22,6 +22,7 @@ def make(name):
 
 
 def fixture(name):
+    """Moments by quadrature with 50 digits, written by tests/sdp_ref/make_fixtures.py."""
     return torch.tensor(json.loads((FIXTURES / f"{name}.json").read_text())["rows"], dtype=torch.float64)
 
 
