@@ -28,7 +28,7 @@ def inputs_of(name):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A published net whose package, version 1.2, is installed in a temporary folder."""
+    """A published net of a package, version 1.2, that is installed in a temporary folder."""
     info = tmp_path / "someones_net-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: someones-net\nVersion: 1.2\n")
