@@ -21,6 +21,11 @@ class CosmoPower(nn.Module):
     The activation of each unit is (b + (1 - b) · logistic(a x)) x with trained a and b.
     """
 
+    mean: Tensor
+    scale: Tensor
+    output_mean: Tensor
+    output_scale: Tensor
+
     def __init__(self, stored: list[Any]) -> None:
         super().__init__()
         weights, activations, mean, scale, output_mean, output_scale = stored[:6]

@@ -48,7 +48,7 @@ def build(weights: Path) -> nn.Module:
 
 
 def inputs() -> np.ndarray:
-    """Return spectra (dB) of ten tones, with overtones that fall by 6 dB per octave, and a floor of -60 dB."""
+    """Return spectra (dB) of ten tones with overtones that fall by 6 dB per octave, down to -60 dB."""
     frequencies = _LOWEST * 2 ** (np.arange(_BINS) / 36)
     frames = []
     for pitch in (65.4, 82.4, 110.0, 146.8, 196.0, 261.6, 330.0, 440.0, 587.3, 880.0):

@@ -18,6 +18,8 @@ _SPEAKERS = 8
 class Similarity(nn.Module):
     """Map mel spectra, shape (B, 40, 40), to cosine similarities with eight reference voices, (B, 8)."""
 
+    references: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.lstm = nn.LSTM(_BANDS, 256, 3, batch_first=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib
 import io
 import logging
 import sys
@@ -238,7 +239,7 @@ def _import_onnx2torch() -> None:
     these two operators then takes its place during the import.
     """
     try:
-        import torchvision.ops  # noqa: F401
+        importlib.import_module("torchvision.ops")
     except Exception:  # noqa: BLE001  an operator that is not registered raises a RuntimeError
         partial = [name for name in sys.modules if name.partition(".")[0] == "torchvision"]
         for name in partial:
