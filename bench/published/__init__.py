@@ -15,7 +15,11 @@ from sdp_ref.registry import instances
 from ..errors import UserError
 from .base import PublishedNet, install_command
 
-__all__ = ["PublishedNet", "install_command", "published_net", "published_nets"]
+__all__ = ["PUBLISHED", "PublishedNet", "install_command", "published_net", "published_nets"]
+
+
+PUBLISHED = "published"
+"""Prefix of the address of a net: ``published:rnet``."""
 
 
 @functools.cache

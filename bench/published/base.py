@@ -7,7 +7,7 @@ import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 
@@ -23,10 +23,10 @@ class PublishedNet:
     `name`: short name, used in addresses (``published:rnet``). `title`: what the net computes. `package`,
     `version`: distribution that holds the weights. `weights`: path of the file with the weights, relative to
     the folder of installed packages. `sha256`: hash of this file. `build`: returns the net, given the path of
-    the file. `inputs`: returns ten realistic inputs, shape (10, *event), float32. `noise`: family of the
-    noise, as on the command line. `sigmas`: scales of the noise. `samples`: samples of an oracle at full
-    size; slow nets have fewer. `levels`: description of the scales. `has_class`: whether the largest output
-    is a decision.
+    the file, or the converted module of an ONNX file. `inputs`: returns ten realistic inputs, shape
+    (10, *event), float32. `noise`: family of the noise, as on the command line. `sigmas`: scales of the
+    noise. `samples`: samples of an oracle at full size; slow nets have fewer. `levels`: description of the
+    scales. `has_class`: whether the largest output is a decision.
     """
 
     name: str
@@ -35,7 +35,7 @@ class PublishedNet:
     version: str
     weights: str
     sha256: str
-    build: Callable[[Path], nn.Module] = field(repr=False)
+    build: Callable[[Any], nn.Module] = field(repr=False)
     inputs: Callable[[], np.ndarray] = field(repr=False)
     noise: str = "gaussian"
     sigmas: tuple[float, ...]
@@ -75,13 +75,6 @@ class PublishedNet:
                 f"{self.sha256[:16]}...; {install} --force-reinstall"
             )
         return path
-
-
-def onnx_net(path: Path) -> nn.Module:
-    """Return the net of an ONNX file of a package; its hash is known, so it is not compared again."""
-    from ..nets.own.programs import Program
-
-    return Program(str(path), path.read_bytes(), is_compared=True).load()
 
 
 def install_command(nets: Mapping[str, PublishedNet]) -> str:

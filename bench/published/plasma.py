@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .base import PublishedNet, onnx_net
+from .base import PublishedNet
 
 
 class Fluxes(nn.Module):
@@ -22,8 +20,8 @@ class Fluxes(nn.Module):
         return torch.cat(list(self.model(x)), 1)
 
 
-def build(weights: Path) -> nn.Module:
-    return Fluxes(onnx_net(weights)).eval()
+def build(model: nn.Module) -> nn.Module:
+    return Fluxes(model).eval()
 
 
 def inputs() -> np.ndarray:

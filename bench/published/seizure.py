@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from torch import Tensor, nn
 
-from .base import PublishedNet, onnx_net
+from .base import PublishedNet
 
 _RATE = 256  # Hz
 _SECONDS = 10.5  # 20 columns of the spectrogram
@@ -29,8 +27,8 @@ class Middle(nn.Module):
         return logits[x.shape[2] // 2]
 
 
-def build(weights: Path) -> nn.Module:
-    return Middle(onnx_net(weights)).eval()
+def build(model: nn.Module) -> nn.Module:
+    return Middle(model).eval()
 
 
 def inputs() -> np.ndarray:

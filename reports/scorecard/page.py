@@ -22,6 +22,8 @@ from ...bench.validation.result import Candidate, Validation
 from ..folder import remove, write
 from ..frames import described
 from ..page import TABLES, table_of, write_table
+from ..recommendation.answers import Recommendation, recommendations, verdict
+from ..recommendation.judging import CostTable, Judged, Verdict, cost_tables, judge
 from ..results import Results, results_of
 from ..sections.choice import choice, choice_figures
 from ..sections.figures import by_family
@@ -31,8 +33,6 @@ from ..style.figure import Figure
 from ..style.names import NetKind
 from ..tables.tables import headline
 from ..writing import recorded, rendered
-from .answers import Recommendation, recommendations, verdict
-from .judging import CostTable, Judged, Verdict, cost_tables, judge
 
 CONFORMANCE = "conformance.json"
 FILES = (PAGE, *TABLES, CONFORMANCE)

@@ -13,9 +13,9 @@ from scipy import stats
 
 from sdp_bench.bench.metrics import recorded_metric
 from sdp_bench.bench.metrics.references import references
+from sdp_bench.reports.recommendation.answers import USES
+from sdp_bench.reports.recommendation.comparisons import one_row_per_measurement
 from sdp_bench.reports.results import committed_results
-from sdp_bench.reports.scorecard.answers import USES
-from sdp_bench.reports.scorecard.comparisons import one_row_per_measurement
 from sdp_bench.reports.statistics.bounds import lower_bound, upper_bound
 from sdp_bench.reports.statistics.ranking import SETTING, Replicates
 from tests.calibration.rate import Rate

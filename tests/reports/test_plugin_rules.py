@@ -6,9 +6,9 @@ import pytest
 from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.validation.result import Candidate
 from sdp_bench.reports.drilldown import selected_keys
+from sdp_bench.reports.recommendation.answers import recommendations
+from sdp_bench.reports.recommendation.judging import judge
 from sdp_bench.reports.results import results_of
-from sdp_bench.reports.scorecard.answers import recommendations
-from sdp_bench.reports.scorecard.judging import judge
 from sdp_bench.reports.sections.choice import bands_of, choice
 from sdp_ref.rules import Traits
 from tests.reports import made_up

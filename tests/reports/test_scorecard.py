@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from sdp_bench.bench.validation.result import Candidate
-from sdp_bench.reports.scorecard.comparisons import comparisons
-from sdp_bench.reports.scorecard.judging import cost_tables
+from sdp_bench.reports.recommendation.comparisons import comparisons
+from sdp_bench.reports.recommendation.judging import cost_tables
 from sdp_bench.reports.scorecard.page import Scorecard, build, page
 from sdp_ref.conformance import CheckResult, ConformanceReport
 from sdp_ref.conformance.report import VERSION

@@ -31,8 +31,8 @@ from ...identity import digest
 from ...nets.architectures import Architecture
 from ...nets.training import numerics
 from ...operations import operations
-from ...runtime.timing import clock
 from ...settings import Settings
+from ...timing import clock
 from . import ACTIVATIONS, BATCH, KINK_DISTANCES, RULES, SAMPLERS, SIZES, TRAININGS, WIDTHS
 
 TASK = "MNIST, means of 4 x 4 pixels"

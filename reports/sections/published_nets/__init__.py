@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ....bench.nets.own.programs import PUBLISHED
-from ....bench.published import PublishedNet, install_command, published_nets
-from ...scorecard.answers import USES, Recommendation, recommendations
-from ...scorecard.judging import cost_tables
+from ....bench.published import PUBLISHED, PublishedNet, install_command, published_nets
+from ...recommendation.answers import USES, Recommendation, recommendations
+from ...recommendation.judging import cost_tables
 from ...section import Context, Study
 from ...style.names import RuleTraits
 

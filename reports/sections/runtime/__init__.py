@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ....bench.runtime.table import Row, beside_paper
-from ....bench.runtime.timing import REGULAR, ImageNet, Mlp, sized
+from ....bench.timing import REGULAR, ImageNet, Mlp, sized
 from ...paper import experiment
 from ...results import Results
 from ...section import Context, Section

