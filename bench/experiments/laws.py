@@ -42,6 +42,16 @@ ALL_RULES = (
     ORACLE_MOMENTS.name,
 )
 
+COMPARED_RULES = (
+    *FULL_RULES,
+    *MARGINAL_RULES,
+    "monte_carlo:samples=10",
+    "monte_carlo:samples=100",
+    "monte_carlo:samples=1000",
+    *references(),
+)
+"""The rules that a new rule is compared with."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LawExperiment(Experiment):

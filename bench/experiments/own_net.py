@@ -6,33 +6,22 @@ from dataclasses import dataclass, replace
 
 from ..errors import UserError
 from ..metrics.distances import LEAST_POINTS, Operations, Wasserstein
-from ..metrics.references import references
 from ..nets.net import Net
 from ..nets.own.net import OwnNet
 from ..settings import Settings, Size
-from .laws import FULL_RULES, MARGINAL_RULES, LawExperiment
+from .laws import COMPARED_RULES, LawExperiment
 
 EXPERIMENTS = ("iris-tv", "iris-std", "iris-w1")
 DEPTHS = (1, 2, 4)
 NETS = 3
 """Nets per depth: the smallest number with a meaningful spread."""
 
-BESIDE = (
-    *FULL_RULES,
-    *MARGINAL_RULES,
-    "monte_carlo:samples=10",
-    "monte_carlo:samples=100",
-    "monte_carlo:samples=1000",
-    *references(),
-)
-"""The rules that a new rule is compared with."""
-
 _WIDE = 4000  # components of a value from which the covariances of DVIA need more than their 4 GiB
 
 
 def compared_rules(net: OwnNet) -> tuple[str, ...]:
     """Return the rules to compare on a user's net, with low_rank if others refuse its size."""
-    return (*BESIDE, "low_rank") if net.widest > _WIDE else BESIDE
+    return (*COMPARED_RULES, "low_rank") if net.widest > _WIDE else COMPARED_RULES
 
 
 NAME = "own-net"
@@ -175,7 +164,7 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
         description=f"rules on {net.architecture.label}",
         metrics=(*metrics, Operations.name),
         sigmas=tuple(dict.fromkeys(sigmas)),
-        rules=BESIDE,
+        rules=COMPARED_RULES,
         paper=Size(1, len(net.inputs)),
     )
     experiment.check_noise(net.architecture.event, settings, len(net.inputs))

@@ -12,8 +12,7 @@ from ..noise import noise_of
 from ..results.folder import LeftOut
 from ..settings import Settings, Size
 from .base import Experiment, Group, Plan
-from .laws import canonical_rules
-from .own_net import BESIDE, own_experiment
+from .laws import COMPARED_RULES, canonical_rules
 
 if TYPE_CHECKING:
     from ..nets.net import Net
@@ -72,8 +71,10 @@ class PublishedExperiment(Experiment):
         return Plan(pd.concat(parts, ignore_index=True), groups, tuple(left_out))
 
     def _plan_of(self, published: PublishedNet, settings: Settings) -> Plan:
+        from .own_net import own_experiment
+
         size = self.size(settings)
-        net = found(published, size.inputs)
+        net = examined(published, size.inputs)
         noise, design = noise_of(published.noise), settings.design
         most = min(settings.sampling.samples, size.samples or published.samples)
         samples = design.samples or min(published.samples, most)
@@ -94,7 +95,7 @@ class PublishedExperiment(Experiment):
         return replace(plan, rows=rows, left_out=(*left_out, *plan.left_out))
 
 
-def found(published: PublishedNet, rows: int | None = None) -> OwnNet:
+def examined(published: PublishedNet, rows: int | None = None) -> OwnNet:
     """Return a published net with the first `rows` of its inputs, after a trial."""
     from ..nets.own.net import find
 
@@ -108,7 +109,7 @@ EXPERIMENT = PublishedExperiment(
     about="Nets that others trained, with realistic inputs and the noise that their users have.",
     rank=250,
     metrics=("tv_headline", "tv_principal", "tv_class", "std_ratio", "tails", "operations"),
-    rules=(*BESIDE, "low_rank"),
+    rules=(*COMPARED_RULES, "low_rank"),
     paper=Size(nets=11, inputs=10, on_request=True),
     presets={"smoke": Size(nets=11, inputs=1, samples=1000), "quick": Size(nets=11, inputs=2, samples=2000)},
 )

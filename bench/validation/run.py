@@ -114,7 +114,7 @@ def _plan(request: ValidationRequest, progress: Progress) -> _Plan:
             "the experiments' own nets, not yours"
         )
     net = request.net() if request.net else None
-    beside = request.beside or (cells.compared_rules(net) if net else cells.BESIDE)
+    beside = request.beside or (cells.compared_rules(net) if net else cells.COMPARED_RULES)
     settings = preset(request.preset, given | {"rules": (*dict.fromkeys(request.rules), *beside)})
     experiments, notes = chosen_experiments(request.experiments or cells.EXPERIMENTS), list[str]()
     if net is not None:
