@@ -14,7 +14,7 @@ from ..executors.local import Limits, LocalProcesses, limited, main_hidden
 from ..experiments import Experiment, preset
 from ..experiments import chosen as chosen_experiments
 from ..experiments import own_net as cells
-from ..experiments.laws import LawExperiment, canonical_rules
+from ..experiments.laws import COMPARED_RULES, LawExperiment, canonical_rules
 from ..files import check_writable
 from ..nets.own.net import OwnNet
 from ..plugins.plugin import Plugin, plugin_of
@@ -114,7 +114,7 @@ def _plan(request: ValidationRequest, progress: Progress) -> _Plan:
             "the experiments' own nets, not yours"
         )
     net = request.net() if request.net else None
-    beside = request.beside or (cells.compared_rules(net) if net else cells.COMPARED_RULES)
+    beside = request.beside or (cells.compared_rules(net) if net else COMPARED_RULES)
     settings = preset(request.preset, given | {"rules": (*dict.fromkeys(request.rules), *beside)})
     experiments, notes = chosen_experiments(request.experiments or cells.EXPERIMENTS), list[str]()
     if net is not None:

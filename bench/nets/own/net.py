@@ -24,10 +24,11 @@ from ...errors import UserError, one_line
 from ...executors.local import in_separate_process
 from ...plugins import code as user_code
 from ...plugins.code import Code, no_exit
+from ...published import PUBLISHED
 from ...text import public
 from ..storage import from_file, to_file
 from .inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, read_inputs
-from .programs import ENDS, PICKLED, PUBLISHED, Program, PublishedProgram
+from .programs import ENDS, PICKLED, Program, PublishedProgram
 
 KIND = "own"
 """Prefix of its "activation": no rule has a formula for it in advance."""

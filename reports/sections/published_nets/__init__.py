@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ....bench.published import PUBLISHED, PublishedNet, install_command, published_nets
-from ...recommendation.answers import USES, Recommendation, recommendations
-from ...recommendation.judging import cost_tables
 from ...section import Context, Study
 from ...style.names import RuleTraits
+
+if TYPE_CHECKING:
+    from ...recommendation.answers import Recommendation
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class PublishedNets(Study):
     experiments = ("published",)
 
     def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context | None:
+        from ...recommendation.answers import USES  # imports torch
+
         answers = list(answers_by_net(own, traits))
         if not answers:
             return None
@@ -48,6 +52,9 @@ class PublishedNets(Study):
 
 def answers_by_net(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Answers]:
     """Yield the recommendations for each published net among the measurements."""
+    from ...recommendation.answers import recommendations
+    from ...recommendation.judging import cost_tables
+
     for name, net in published_nets().items():
         measured = frame[frame["network"].astype(str).str.startswith(f"{PUBLISHED}:{name} ")]
         if not measured.empty:
