@@ -108,7 +108,7 @@ EXPERIMENT = PublishedExperiment(
     title="Published nets",
     about="Nets that others trained, with realistic inputs and the noise that their users have.",
     rank=250,
-    metrics=("tv_headline", "tv_principal", "tv_class", "std_ratio", "tails", "operations"),
+    metrics=("tv_headline", "tv_principal", "tv_class", "std_ratio", "tails"),
     rules=(*COMPARED_RULES, "low_rank"),
     paper=Size(nets=11, inputs=10, on_request=True),
     presets={"smoke": Size(nets=11, inputs=1, samples=1000), "quick": Size(nets=11, inputs=2, samples=2000)},
