@@ -111,5 +111,5 @@ EXPERIMENT = PublishedExperiment(
     metrics=("tv_headline", "tv_principal", "tv_class", "std_ratio", "tails"),
     rules=(*COMPARED_RULES, "low_rank"),
     paper=Size(nets=11, inputs=10, on_request=True),
-    presets={"smoke": Size(nets=11, inputs=1, samples=1000), "quick": Size(nets=11, inputs=2, samples=2000)},
+    presets={"smoke": Size(nets=11, inputs=1, samples=1000), "quick": Size(nets=11, inputs=2, samples=1000)},
 )
