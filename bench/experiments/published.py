@@ -23,7 +23,6 @@ NAME = "published"
 _MANY_INPUTS = 1000
 _SLOW_RULES = ("unscented", "low_rank")
 """Rules that take up to a minute for an input with more components: twice as many passes, or wide factors."""
-_SLOW = f"slow with more than {_MANY_INPUTS} input components; --slow-rules runs it"
 _DECISION = "tv_class"
 """Metric of the largest output, which is not a decision in nets without classes."""
 
@@ -86,9 +85,9 @@ class PublishedExperiment(Experiment):
         rules = settings.rules or self.rules
         left_out = []
         if not settings.slow_rules and net.inputs[0].numel() > _MANY_INPUTS:
-            left_out = [
-                LeftOut(rule, f"published:{published.name}", _SLOW) for rule in rules if rule in _SLOW_RULES
-            ]
+            skipped = [rule for rule in rules if rule in _SLOW_RULES]
+            reason = f"{', '.join(skipped)} take long on published:{published.name}; --slow-rules runs them"
+            left_out = [LeftOut(rule, f"published:{published.name}", reason) for rule in skipped]
             rules = tuple(rule for rule in rules if rule not in _SLOW_RULES)
         plan = replace(experiment, metrics=metrics, rules=rules).plan(fitted, [net])
         rows = plan.rows.assign(experiment=self.name)
