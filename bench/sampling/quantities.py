@@ -140,7 +140,7 @@ def estimates(
             value, error = rows.mean(0), _standard_error(rows)
         half = float(stdtrit(blocks - 1, (1 + CONFIDENCE) / 2)) * error
         # Constant outputs have neither an error nor a deviation.
-        excess = np.divide(half, tolerance * deviation, out=np.zeros_like(half), where=half > 0)
+        excess = np.divide(half, tolerance * deviation, out=np.zeros_like(half), where=half != 0)
         results.append(Estimate(quantity, value, value - half, value + half, excess))
     return results
 

@@ -108,8 +108,14 @@ class Error:
 
     @property
     def _limited(self) -> NDArray[np.float64]:
-        """The errors that must not exceed the limit; finitely many samples can only increase their mean."""
-        return self._excess if self.use.in_excess else self.scores
+        """The errors that must not exceed the limit.
+
+        Finitely many samples can only increase the mean of a score. Noise and a total variation V add up to
+        about the root of V² + F², with the floor F; the difference of score and floor would be too small.
+        """
+        if self.use.in_excess:
+            return np.sqrt(np.maximum(self.scores**2 - self.floors**2, 0.0))
+        return self.scores
 
     @property
     def is_small(self) -> bool | None:

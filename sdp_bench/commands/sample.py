@@ -100,6 +100,10 @@ def sample(
         echo(f"note: {note}")
     for line in _lines(table):
         echo(line)
+    fewest = int(table["samples"].min())
+    echo(f"limits: events rarer than about 1 in {max(1, fewest // 3):,} can be missed")
+    if any(name.startswith("quantile") for name in table["quantity"]):
+        echo("limits: intervals of quantiles can be wrong if outputs are discrete or have several modes")
     if table.attrs["shortfall"]:
         echo(f"verdict: {table.attrs['shortfall']}")
         raise SystemExit(FAILED)

@@ -38,7 +38,8 @@ def test_the_table_has_a_row_for_each_input_and_output_and_the_verdict_is_last(s
     assert [line.split()[:3] for line in lines[1:5]] == [
         ["0.1", str(i), str(o)] for i in (0, 1) for o in (0, 1)
     ]
-    assert lines[5].startswith("verdict: all 8 estimates are within 5 %")
+    assert lines[5].startswith("limits: events rarer than about 1 in ")
+    assert lines[6].startswith("verdict: all 8 estimates are within 5 %")
     assert "left" in err
     table = pd.read_csv(tmp_path / "o.csv")
     assert len(table) == 8
@@ -54,7 +55,10 @@ def test_a_tolerance_that_is_not_reached_has_exit_code_3_and_the_number_of_sampl
     code, out, _ = sampled("--until", "1%", "--max-samples", "10000", "--rows", "1")
     assert code == 3
     lines = out.splitlines()
-    assert lines[-2] == "! is not within the tolerance"
+    assert lines[-3:-1] == [
+        "! is not within the tolerance",
+        "limits: events rarer than about 1 in 3,333 can be missed",
+    ]
     assert "estimates are not within 1 % after 10,000 samples" in lines[-1]
     assert "--max-samples" in lines[-1]
 

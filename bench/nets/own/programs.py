@@ -71,6 +71,11 @@ class Program:
                 module = self._read(inputs, lines)
         except UserError as error:
             raise UserError(f"{self.address}: {error}") from error
+        except NotImplementedError as error:
+            raise UserError(
+                f"cannot read {self.address}: onnx2torch lacks an operator ({one_line(error)[:200]}); "
+                "export with opset_version=17, or write the net as Python code (path/to/net.py:build)"
+            ) from error
         except Exception as error:
             raise UserError(f"cannot read {self.address}: {one_line(error)[:300]}") from error
         if notes is None:
