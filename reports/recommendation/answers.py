@@ -153,6 +153,7 @@ class Error:
         ends = np.array([self.score, low + floor, high + floor * self.use.in_excess])
         if self.metric.better == "one":
             return self._ratio_text(ends)
+        ends = np.clip(ends, 0.0, 1.0)  # a bound can exceed what a total variation can be
         if self.metric.name == "tv_class":
             return "class probabilities off by ", labels.interval(*100 * ends), " points"
         exact = f", exact rule {labels.number(floor)}" if floor > 0 else ""

@@ -40,6 +40,8 @@ def interval(value: float, low: float, high: float) -> str:
     """Format a value with its interval, to two digits of the narrower side; without the interval if NaN."""
     if math.isnan(low) or math.isnan(high):
         return number(value)
+    if abs(value) >= 1e5:  # digits of an interval would not fit into a line
+        return f"{number(value)} ({number(low)} to {number(high)})"
     side = min(value - low, high - value)
     decimals = max(0, 1 - math.floor(math.log10(side))) if 1e-6 < side < math.inf else None
     shown = [value, low, high] if decimals is None else [round(x, decimals) + 0.0 for x in (value, low, high)]
