@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor, nn
 
 _LSTM_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh")
 _GRU_ACTIVATIONS = ("Sigmoid", "Tanh")
-Step = Callable[[Tensor, tuple[Tensor, ...], int], tuple[Tensor, ...]]
 
 
 class Recurrent(nn.Module):
@@ -21,6 +19,9 @@ class Recurrent(nn.Module):
     (directions, B, H). Weights are those of the operator: `weight` (directions, gates · H, features),
     `recurrence` (directions, gates · H, H) and `bias` (directions, 2 · gates · H).
     """
+
+    states: int
+    """Number of state vectors of a cell: 2 for LSTM, 1 for GRU."""
 
     def __init__(
         self,
@@ -41,9 +42,6 @@ class Recurrent(nn.Module):
         if bias is None:
             bias = weight.new_zeros(len(weight), 2 * weight.shape[1])
         self.bias = nn.Parameter(bias)
-
-    states: int
-    """Number of state vectors of a cell: 2 for LSTM, 1 for GRU."""
 
     def step(self, x: Tensor, state: tuple[Tensor, ...], direction: int) -> tuple[Tensor, ...]:
         """Return the state after one step, given an input of shape (B, features)."""

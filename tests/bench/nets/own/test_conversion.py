@@ -12,10 +12,7 @@ from sdp_bench.bench.nets.own import net as own
 from sdp_bench.bench.nets.own.programs import Program
 
 onnx = pytest.importorskip("onnx")
-pytestmark = [
-    pytest.mark.usefixtures("no_torchvision"),
-    pytest.mark.skipif(find_spec("onnx2torch") is None, reason="onnx2torch is not installed"),
-]
+pytestmark = pytest.mark.skipif(find_spec("onnx2torch") is None, reason="onnx2torch is not installed")
 
 node = onnx.helper.make_node
 FLOAT, HALF = onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16
