@@ -25,8 +25,8 @@ class PublishedNet:
     the folder of installed packages. `sha256`: hash of this file. `build`: returns the net, given the path of
     the file, or the converted module of an ONNX file. `inputs`: returns ten realistic inputs, shape
     (10, *event), float32. `noise`: family of the noise, as on the command line. `sigmas`: scales of the
-    noise. `samples`: samples of an oracle at full size; slow nets have fewer. `levels`: description of the
-    scales. `has_class`: whether the largest output is a decision.
+    noise. `samples`: samples of an oracle at full size. `levels`: description of the scales. `has_class`:
+    whether the largest output is a decision. `is_slow`: whether an experiment measures half as many inputs.
     """
 
     name: str
@@ -42,6 +42,7 @@ class PublishedNet:
     samples: int
     levels: str
     has_class: bool
+    is_slow: bool = False
 
     @property
     def requirement(self) -> str:
