@@ -51,26 +51,31 @@ class PublishedExperiment(Experiment):
 
         A UserError is raised if none is installed.
         """
-        from ..published import install_command, published_nets
+        from ..published import NotInstalledError, install_command, published_nets
 
         parts: list[pd.DataFrame] = []
         groups: dict[str, Group] = {}
         left_out: list[LeftOut] = []
-        for published in published_nets().values():
+        not_installed: dict[str, PublishedNet] = {}
+        for name, published in published_nets().items():
             try:
                 plan = self._plan_of(published, settings)
+            except NotInstalledError:
+                not_installed[name] = published
+                continue
             except (UserError, RunFailedError) as error:
-                left_out.append(LeftOut(None, f"published:{published.name}", str(error)))
+                left_out.append(LeftOut(None, f"published:{name}", str(error)))
                 continue
             parts.append(plan.rows)
             groups |= plan.groups
             left_out += plan.left_out
+        # One line for all of them, with one command.
+        reason = f"{', '.join(not_installed)}: packages missing or of another version; "
+        reason += install_command(not_installed)
+        left_out += [LeftOut(None, f"published:{name}", reason) for name in not_installed]
         if not parts:
-            first = left_out[0]
-            command = install_command(published_nets())
-            raise UserError(
-                f"no published net can be measured: {command} (first {first.where}: {first.reason})"
-            )
+            reasons = dict.fromkeys(line.reason for line in left_out)
+            raise UserError(f"no published net can be measured: {'; '.join(reasons)}")
         return Plan(pd.concat(parts, ignore_index=True), groups, tuple(left_out))
 
     def _plan_of(self, published: PublishedNet, settings: Settings) -> Plan:

