@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ from ..choice import Standing, as_accurate, draw, front
 from ..compute import answer, comparison
 
 _CLASSIFIERS = "images and sequences"
+_PUBLISHED = "published"
+"""Name of the experiment on nets that others trained."""
 
 
 def _over_floor(
@@ -175,7 +177,22 @@ def rows(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits) -> list[
     return table
 
 
-def _result(use: RankedUse, frame: pd.DataFrame, traits: RuleTraits) -> UseResult | None:
+def results_on_published(frame: pd.DataFrame, traits: RuleTraits) -> dict[str, UseResult]:
+    """Return the result of each use on published nets, by title; `frame` is that of their experiment.
+
+    A setting is the lowest, middle or highest noise level of every net. Nets are thus replicates, so that
+    intervals hold for nets like these.
+    """
+    if frame.empty:
+        return {}
+    rows = frame.assign(level=frame.groupby("net", observed=True)["sigma"].rank(method="dense"))
+    by_use = {use.title: _result(use, rows, traits, ("level",)) for use in USES}
+    return {title: result for title, result in by_use.items() if result}
+
+
+def _result(
+    use: RankedUse, frame: pd.DataFrame, traits: RuleTraits, setting: Sequence[str] = SETTING
+) -> UseResult | None:
     is_heavy = frame["noise"] == CAUCHY.family
     measurements = frame[
         frame["metric"].isin(use.metrics) & ~frame["component"].isin(BOUNDS) & (is_heavy == use.heavy)
@@ -183,7 +200,7 @@ def _result(use: RankedUse, frame: pd.DataFrame, traits: RuleTraits) -> UseResul
     measurements = measurements.drop_duplicates(
         ["net", "input", "noise", "sigma", "rule", "metric", "component"]
     )
-    overall = Overall.from_measurements(measurements, use.score, traits)
+    overall = Overall.from_measurements(measurements, use.score, traits, setting)
     if overall is None:
         return None
     deterministic = [rule for rule in overall.rules if not traits.is_sampling(rule)]
@@ -197,21 +214,26 @@ def _result(use: RankedUse, frame: pd.DataFrame, traits: RuleTraits) -> UseResul
     if math.isfinite(overall.half_width(ranking_of_all.leader)):
         advised = ranking_of_all.cheapest(seconds)
     ranking = rank(overall, deterministic)
-    partial = _partial(use, measurements, overall, ranking.leader, traits)
+    partial = _partial(use, measurements, overall, ranking.leader, traits, setting)
     return UseResult(use, overall, costs, advised, ranking, partial)
 
 
 def _partial(
-    use: RankedUse, measurements: pd.DataFrame, overall: Overall, leader: str, traits: RuleTraits
+    use: RankedUse,
+    measurements: pd.DataFrame,
+    overall: Overall,
+    leader: str,
+    traits: RuleTraits,
+    setting: Sequence[str],
 ) -> str:
     """The most accurate rule with too few settings that is significantly better than the leader there."""
     better = []
     not_compared = set(measurements["rule"]).difference(overall.rules)
     others = [rule for rule in not_compared if not traits.is_sampling(rule)]
     for rule in others:
-        units = measurements.loc[measurements["rule"] == rule, [*SETTING, *UNIT]].drop_duplicates()
+        units = measurements.loc[measurements["rule"] == rule, [*setting, *UNIT]].drop_duplicates()
         rows = measurements[measurements["rule"].isin([rule, leader])].merge(units)
-        pair = Overall.from_measurements(rows, use.score, traits)
+        pair = Overall.from_measurements(rows, use.score, traits, setting)
         if pair and pair.beats(rule, leader, len(others)):
             means = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
             text = f"in {pair.settings} of {overall.measured_settings} settings: {', '.join(means)}"
@@ -222,21 +244,30 @@ def _partial(
     return text
 
 
-def which_rule(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> str:
-    """The recommended rules of each family, in words."""
+def which_rule(
+    names: Sequence[str], rows: Sequence[UseRow], published: Mapping[str, UseResult], traits: RuleTraits
+) -> str:
+    """The recommended rules of each family, and of `published` nets (by use), in words."""
     sentences = []
     for family, name in enumerate(names):
-        uses_of_action: dict[str, list[str]] = {}
-        for row in rows:
-            result = row.results[family]
-            if result:
-                uses_of_action.setdefault(traits.action(result.advised), []).append(row.use.title)
-        advice = [f"{action} for {labels.listed(uses)}" for action, uses in uses_of_action.items()]
-        if len(uses_of_action) == 1:
-            advice = [f"{next(iter(uses_of_action))} for every use"]
+        results = {row.use.title: row.results[family] for row in rows}
+        advice = _advice({use: result for use, result in results.items() if result}, traits)
         if advice:
-            sentences.append(f"On {name}, {'; '.join(advice)}.")
+            sentences.append(f"On {name}, {advice}.")
+    if published:
+        nets = max(int(result.overall.nets.max()) + 1 for result in published.values())
+        sentences.append(f"On {nets} nets that others trained and published, {_advice(published, traits)}.")
     return " ".join(sentences)
+
+
+def _advice(results: Mapping[str, UseResult], traits: RuleTraits) -> str:
+    """The recommended rules by use, in words; empty without a use."""
+    uses_of_action: dict[str, list[str]] = {}
+    for use, result in results.items():
+        uses_of_action.setdefault(traits.action(result.advised), []).append(use)
+    if len(uses_of_action) == 1:
+        return f"{next(iter(uses_of_action))} for every use"
+    return "; ".join(f"{action} for {labels.listed(uses)}" for action, uses in uses_of_action.items())
 
 
 def when_to_sample(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> str:
@@ -319,12 +350,14 @@ class Overview(Section):
         named = families(results.tabled)
         names = [name for name, _ in named]
         table = rows(named, results.traits)
+        is_published = results.frame["experiment"] == _PUBLISHED
+        published = results_on_published(results.frame[is_published], results.traits)
         return {
             "measured": len(results.frame) > 0,
             "failed": len(results.failed),
             "families": names,
             "rows": table,
-            "which_rule": which_rule(names, table, results.traits),
+            "which_rule": which_rule(names, table, published, results.traits),
             "when_to_sample": when_to_sample(names, table, results.traits),
             "recommended": results.traits.recommended,
             "inside_or_sample": "" if compared is None else answer(compared),
