@@ -71,7 +71,7 @@ class PointRule(Rule):
 
 def outputs_at(net: Net, points: Tensor) -> Tensor:
     """Outputs of a net at points (P, *event), in parts, since values inside a net need more memory."""
-    rows = max(1, _VALUES // points[0].numel())
+    rows = max(1, _VALUES // max(1, points.shape[1:].numel()))
     return torch.cat([check_outputs(part, net(part)) for part in points.split(rows)])
 
 
