@@ -40,8 +40,9 @@ class PublishedExperiment(Experiment):
 
     def extent(self, settings: Settings) -> str:
         size = self.size(settings)
-        inputs = f"{size.inputs} inputs, {size.inputs // 2 or 1} for slow nets"
-        return f"{size.nets} nets of installed packages; {inputs}; 3 noise levels for each net"
+        inputs = size.inputs or 1
+        counts = f"{inputs} inputs, {_fewer(inputs)} for slow nets"
+        return f"{size.nets} nets of installed packages; {counts}; 3 noise levels for each net"
 
     def check(self, settings: Settings) -> None:
         canonical_rules(settings.rules or self.rules, settings.plugins)
@@ -111,8 +112,12 @@ class PublishedExperiment(Experiment):
 def _inputs_of(published: PublishedNet, settings: Settings, size: Size) -> int | None:
     """Return the number of inputs to measure, unless a number is given half as many for slow nets."""
     if published.is_slow and size.inputs and not settings.design.inputs:
-        return max(1, size.inputs // 2)
+        return _fewer(size.inputs)
     return size.inputs
+
+
+def _fewer(inputs: int) -> int:
+    return max(1, inputs // 2)
 
 
 def _slow_rules(net: OwnNet) -> tuple[str, ...]:

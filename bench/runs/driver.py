@@ -235,7 +235,8 @@ def _is_cause(rows: pd.DataFrame, error: Exception) -> pd.Series:
 def _failed(rows: pd.DataFrame, error: Exception) -> pd.DataFrame:
     cells = rows[CELL].drop_duplicates().itertuples(index=False, name=None)
     reason = one_line(error)
-    return measurements(rows, [outcome(*cell, FAILED, reason) for cell in cells])
+    failed = [outcome(unit, rule, metric, FAILED, reason) for unit, rule, metric in cells]
+    return measurements(rows, failed)
 
 
 def _measure(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -113,7 +114,7 @@ def samples_needed(
         yield answer, *needed, factor
 
 
-def equal_compute(results: Results, judged: pd.DataFrame) -> list[tuple[str, str, Mapping[str, float]]]:
+def equal_compute(results: Results, judged: pd.DataFrame) -> list[tuple[str, str, Mapping[Any, Any]]]:
     """Return nets, noise and shares of settings that linearisation or sampling wins, on both kinds of nets.
 
     `judged` is from :func:`judged_settings`. Shares are those of the section on equal compute.
