@@ -123,7 +123,7 @@ def equal_compute(results: Results, judged: pd.DataFrame) -> list[tuple[str, str
 
     `judged` is from :func:`judged_settings`. Shares are those of the section on equal compute.
     """
-    table = [
+    table: list[tuple[str, str, Mapping[Any, Any]]] = [
         ("published nets", f"{row['noise']} level", row)
         for row in shares(judged, ["noise"]).to_dict("records")
     ]
