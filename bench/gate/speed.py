@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..datasets.base import stratified_rows
-from ..environment import cpu_name
+from ..environment import busy, cpu_name
 from ..errors import MeasuredCodeError, RunFailedError, measured_code, one_line
 from ..executors.local import in_separate_process
 from ..experiments.law_group import LawGroup
@@ -247,6 +247,8 @@ def judge(
             f"; {noisy} comparisons are too noisy to exclude a slow-down by {DETECTED - 1:.0%}: repeat them "
             "on a quieter machine"
         )
+    if warning := busy():
+        note += f"; {warning}"
     others: dict[str, list[str]] = {}
     for name, rule in known.items():
         if rule.speed and rule.cpu != timing.cpu:
