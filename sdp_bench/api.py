@@ -52,7 +52,7 @@ def validate(
     rows: int | None = None,
     net_input: str | int | None = None,
     net_output: str | int | None = None,
-    beside: Sequence[Any] | None = None,
+    compare_with: Sequence[Any] | None = None,
     experiments: Sequence[str] = (),
     preset: str = "quick",
     depths: Sequence[int] | None = None,
@@ -70,8 +70,8 @@ def validate(
     """Check a rule and compare it with the built-in rules, as ``sdp-bench validate`` does.
 
     `rule` is a class with ``name`` and ``propagate(net, x)``, an instance, a factory function, or a text as
-    for the command; or a list of these. Without a rule, the built-in rules are compared on `net`. `beside`
-    are rules to compare with, each given like `rule`; by default all built-in ones. `net` is a module, a
+    for the command; or a list of these. Without a rule, the built-in rules are compared on `net`.
+    `compare_with` are further rules, given like `rule`; by default all built-in ones. `net` is a module, a
     callable without arguments that makes one, or an address or a file as for the command; by default, small
     nets that are trained on Iris. Your rule and your net run in separate processes, to which they are sent as
     they are now, with the values of the variables that they use.
@@ -116,7 +116,7 @@ def validate(
         net=_net(net, inputs, rows, net_input, net_output),
         experiments=_read("experiments", values.WORD, experiments or None, several=True) or (),
         preset=_read("preset", values.WORD, preset),
-        beside=_rules(beside),
+        compare_with=_rules(compare_with),
         options={name: value for name, value in settings.items() if value is not None},
         conformance=_read("conformance", values.FLAG, conformance),
         kit_limit=_read("kit_limit", values.SECONDS, kit_limit),

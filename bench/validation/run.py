@@ -32,7 +32,7 @@ class ValidationRequest:
 
     `rules` are under test: built-in specs, plug-in addresses, or loaded plug-ins. `net` builds a user's net
     with its inputs, which replaces those of the experiments. `experiments` replaces the default cells, and
-    `beside` the default of comparing with all built-in rules. `options` are those of
+    `compare_with` the default of comparing with all built-in rules. `options` are those of
     :meth:`sdp_bench.bench.settings.Settings.but`. `kit_limit` and `group_limit` are time limits in seconds.
     `jobs` is the number of processes (default: one per core). `command` is recorded.
     """
@@ -41,7 +41,7 @@ class ValidationRequest:
     net: Callable[[], OwnNet] | None = None
     experiments: tuple[str, ...] = ()
     preset: str = "quick"
-    beside: tuple[str | Plugin, ...] = ()
+    compare_with: tuple[str | Plugin, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     conformance: bool = True
     kit_limit: float
@@ -114,8 +114,8 @@ def _plan(request: ValidationRequest, progress: Progress) -> _Plan:
             "the experiments' own nets, not yours"
         )
     net = request.net() if request.net else None
-    beside = request.beside or (cells.compared_rules(net) if net else COMPARED_RULES)
-    settings = preset(request.preset, given | {"rules": (*dict.fromkeys(request.rules), *beside)})
+    compare_with = request.compare_with or (cells.compared_rules(net) if net else COMPARED_RULES)
+    settings = preset(request.preset, given | {"rules": (*dict.fromkeys(request.rules), *compare_with)})
     experiments, notes = chosen_experiments(request.experiments or cells.EXPERIMENTS), list[str]()
     if net is not None:
         experiment, settings, notes = cells.own_experiment(net, settings)

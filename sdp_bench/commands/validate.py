@@ -42,7 +42,7 @@ RESULTS = Path("validate-results")
 @option("--depth", "Numbers of hidden layers [default: 1,2,4].", values.DEPTHS, "depths")
 @option("--activation", "Activation of the nets: relu, gelu, tanh, ...")
 @option("--nets", "Nets per depth [default: 3; smoke: 1].", values.NETS)
-@option("--rules", "Rules to compare with, instead of all built-in ones.", values.RULES, "beside")
+@option("--rules", "Rules to compare with, instead of all built-in ones.", values.RULES, "compare_with")
 @option("--samples", "Samples per oracle and per prediction.", values.SAMPLES)
 @option("--w1-points", "Points per side of W1.", values.W1_POINTS)
 @option("--conformance/--no-conformance", "Run the conformance kit first, or skip it.")
@@ -61,7 +61,7 @@ def validate(
     rows: int | None,
     experiments: tuple[str, ...],
     preset: str,
-    beside: tuple[str, ...] | None,
+    compare_with: tuple[str, ...] | None,
     conformance: bool,
     kit_limit: float,
     group_limit: float,
@@ -95,7 +95,7 @@ def validate(
         net=finder(net, inputs, rows, net_input, net_output),
         experiments=experiments,
         preset=preset,
-        beside=beside or (),
+        compare_with=compare_with or (),
         options={name: value for name, value in settings.items() if value is not None},
         conformance=conformance,
         kit_limit=kit_limit,
