@@ -507,10 +507,11 @@ def provenance(entry: Entry) -> dict[str, Any]:
 
 
 def badge(entry: Entry, first: LeaderboardTable) -> str:
-    """Return the SVG badge for a rule's README: the problem set, and the rank by the whole distribution."""
+    """Return the SVG badge for a rule's README: the problem set, and the ranks by the whole distribution."""
     row = next((row for row in first.rows if row.entry is entry), None)
     if row is None:
         return Badge(NAME, "entered", good=None).svg
-    share = "" if row.measured == row.of else f" on {row.measured}/{row.of}"
-    text = f"TV {labels.number(row.value)}{share}, {row.position} of {row.among}"
+    share = "" if row.is_complete else f" on {row.measured}/{row.of}"
+    ranks = f"rank {row.first}" if row.first == row.last else f"ranks {row.first}–{row.last}"
+    text = f"TV {labels.number(row.value)}{share}, {ranks} of {row.among}"
     return Badge(NAME, text, good=True).svg
