@@ -130,7 +130,7 @@ def table(folder: str) -> pd.DataFrame:
                 rows.append(row)
     frame = pd.DataFrame(rows, columns=[*SERIES, "commit", "date", "measured", "value"])
     frame["value"] = pd.to_numeric(frame["value"], errors="coerce")
-    frame["measured"] = pd.to_datetime(frame["measured"], utc=True)
+    frame["measured"] = pd.to_datetime(frame["measured"], unit="ms", utc=True)
     return frame.dropna(subset="value").sort_values("date", kind="stable", ignore_index=True)
 
 
@@ -145,8 +145,6 @@ def series(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "line": line(numbers, [label(commit) for commit in commits], steps),
             "newest": numbers[-1],
             "commit": commits[-1],
-            "label": label(commits[-1]),
-            "count": len(numbers),
             "step": last_step(commits, steps),
             "values": dict(zip(commits, numbers, strict=True)),
         }
@@ -164,8 +162,6 @@ def last_step(commits: Sequence[str], steps: Sequence[tuple[Any, ...]]) -> dict[
         "change": f"{100 * change:+.0f} %".replace("-", "−"),
         "last": commits[end - 1],
         "first": commits[start],
-        "from": label(commits[end - 1]),
-        "to": label(commits[start]),
     }
 
 
@@ -211,7 +207,9 @@ def baselines(frame: pd.DataFrame) -> list[dict[str, Any]]:
             continue
         if commit:
             environment = _environment(ROOT / path)
-            rows.append({"name": f"{name}: {path}", "commit": commit, "date": pd.Timestamp(date), **environment})
+            rows.append(
+                {"name": f"{name}: {path}", "commit": commit, "date": pd.Timestamp(date), **environment}
+            )
     now = datetime.now(UTC)
     for row in rows:
         row["label"] = label(row["commit"])
@@ -241,11 +239,12 @@ def page(results: str, output: str) -> None:
                 "title": f"{machine}: {cpu}",
                 "environment": environment,
                 "series": (all_series := list(series(values))),
-                "commits": {commit: label(commit) for commit in values["commit"].unique()},
+                "commits": list(values["commit"].unique()),
                 "benchmarks": list(dict.fromkeys(one["benchmark"] for one in all_series)),
             }
             for (machine, cpu, environment), values in frame.groupby(SERIES[:3], sort=False)
         ],
+        "labels": {commit: label(commit) for commit in frame["commit"].unique()},
         "baselines": baselines(frame),
         "units": _units(Path(results)),
         "written": f"{datetime.now(UTC):%Y-%m-%d}",

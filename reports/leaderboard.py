@@ -183,7 +183,9 @@ def _entries(stored: Stored, folder: Path) -> Iterator[Entry]:
     frame = joined_measurements(stored, runs)
     frame = frame[frame["experiment"] == NAME].drop_duplicates(["unit", "rule", "metric_spec", "component"])
     texts = ["unit", "rule", "metric_spec", "component", "metric"]
-    frame = frame[[*texts, "value", "floor", "stderr", "seconds", "run"]].astype(dict.fromkeys([*texts, "run"], str))
+    frame = frame[[*texts, "value", "floor", "stderr", "seconds", "run"]].astype(
+        dict.fromkeys([*texts, "run"], str)
+    )
     # What a problem is follows from its key; the file may claim another net or noise.
     frame = frame.merge(problems(), on=["unit", "metric_spec"])
     frame = frame.sort_values(["unit", "metric_spec", "component"], ignore_index=True)
@@ -321,9 +323,7 @@ def _is_on_front(row: LeaderboardRow, rows: Sequence[LeaderboardRow]) -> bool:
         return False
     score, seconds = point(row)
     rivals = [point(other) for other in timed if point(other) != (score, seconds)]
-    return not any(
-        rival_score <= score and rival_seconds <= seconds for rival_score, rival_seconds in rivals
-    )
+    return not any(rival_score <= score and rival_seconds <= seconds for rival_score, rival_seconds in rivals)
 
 
 def _problems_of(use: ScoredUse) -> pd.DataFrame:

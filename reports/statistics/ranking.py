@@ -491,8 +491,8 @@ class Overall(PairedComparison):
     def significant_difference(self, rule: str, other: str) -> float:
         """Smallest difference of two means that is significant at 5 %, with Bonferroni's correction.
 
-        The correction is for comparisons with all other rules, as in the first step of :func:`rank_intervals`.
-        NaN with too few nets and inputs.
+        The correction is for comparisons with all other rules, as in the first step of
+        :func:`rank_intervals`. NaN with too few nets and inputs.
         """
         error, freedom = self._error_of_difference(rule, other)
         return float(stdtrit(freedom, 1 - LEVEL / 2 / max(1, len(self.rules) - 1))) * error

@@ -183,9 +183,7 @@ def test_the_front_has_every_rule_that_no_other_one_beats_in_score_and_time(tmp_
     ]
     rows = table_of(read(folders), WHOLE).rows
     for row in rows:
-        beaten = any(
-            other.value < row.value and other.entry.seconds < row.entry.seconds for other in rows
-        )
+        beaten = any(other.value < row.value and other.entry.seconds < row.entry.seconds for other in rows)
         assert row.is_on_front == (not beaten)
     assert 1 < sum(row.is_on_front for row in rows) < len(rows)
 
