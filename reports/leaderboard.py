@@ -216,7 +216,8 @@ def _source(plugin: Plugin | None, folder: Path) -> str:
 class SettingScore:
     """Mean score of an entry in a setting, as readers see it.
 
-    `spread` is the standard deviation over inputs (geometric for factors), NaN for one input. `floor` is the mean score of the exact distribution, which is due to sampling error.
+    `spread` is the standard deviation over inputs (geometric for factors), NaN for one input. `floor` is the
+    mean score of the exact distribution, which is due to sampling error.
     """
 
     mean: float
