@@ -107,7 +107,7 @@ class Entry:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Properties of the rule by which readers filter."""
+        """Properties of the rule, for the filter of the page."""
         kinds = {"sampling": self.traits.sampling is not None, "marginal": self.traits.marginal}
         return tuple(kind for kind, applies in kinds.items() if applies)
 
@@ -452,7 +452,7 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
 
 
 def as_csv(tables: Sequence[LeaderboardTable]) -> str:
-    """Return ranks and scores as CSV: for each use and entry a row for all settings and one for each."""
+    """Return ranks and scores as CSV, over all settings and in every setting."""
     settings = problems().drop_duplicates("setting").set_index("setting")[["net", "noise", "sigma"]]
     settings = settings.to_dict("index")
     rows = []

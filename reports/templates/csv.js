@@ -25,10 +25,22 @@
   };
 
   const csv = (table) => {
-    const rows = [...table.rows].filter((row) => getComputedStyle(row).display !== "none").map((row) => [...row.cells].flatMap((cell) => {
-      const pair = parts(cell);
-      return [pair, ...Array.from({ length: cell.colSpan - 1 }, () => ["", ""])];
-    }));
+    const rows = [];
+    const below = []; // by column: a cell that reaches down, and the number of rows left
+    for (const row of [...table.rows].filter((row) => getComputedStyle(row).display !== "none")) {
+      const values = [];
+      const fill = () => { for (let span; (span = below[values.length])?.rows; span.rows -= 1) values.push(span.pair); };
+      for (const cell of row.cells) {
+        fill();
+        const pair = parts(cell);
+        for (let column = 0; column < cell.colSpan; column += 1) {
+          below[values.length] = { rows: cell.rowSpan - 1, pair };
+          values.push(column ? ["", ""] : pair);
+        }
+      }
+      fill();
+      rows.push(values);
+    }
     const head = rows[0];
     const hasNotes = head.map((_, column) => rows.slice(1).some((row) => row[column]?.[1]));
     const names = head.flatMap(([name, unit], column) => {

@@ -13,7 +13,7 @@ RULES = ("a", "b", "c", "d", "e")
 
 
 def compared(values):
-    """Rules by their values on nets with one input each, shape (nets, rules)."""
+    """Rules by their values on nets with the same input, shape (nets, rules)."""
     means = values.mean(0)
     order = np.argsort(means, kind="stable")
     ordered = values[:, order]
