@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ...bench.text import printable, public
-from .labels import number, span
+from .labels import abridged, number, span
 from .theme import INK, LIGHT, LINE, QUIET, Style, css
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class Figure:
     """A drawing with its title and caption.
 
     `anchor` is its id on a page. `cells` marks a heat map; its colours are the same on dark pages. `setting`
-    names nets, noise and numbers of inputs, so that its file is understood without its page.
+    names nets, noise and numbers of inputs, so that its file is understood without its page; by default the
+    titles of the panels.
     """
 
     anchor: str
@@ -78,7 +79,8 @@ class Figure:
     @property
     def source(self) -> str:
         """Title, setting and version, which identify the drawing without its page."""
-        words = (self.title, self.setting, f"sdp-bench {version('sdp-bench')}")
+        setting = self.setting or abridged(axes.get_title(loc="left") for axes in self.drawing.axes)
+        words = (self.title, setting, f"sdp-bench {version('sdp-bench')}")
         return clean(". ".join(word.removesuffix(".") for word in words if word))
 
     @functools.cached_property

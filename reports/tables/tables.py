@@ -409,23 +409,15 @@ def _median_floor(metric: Metric, floors: Iterable[float]) -> float:
     return float(metric.shown(np.array(statistics.median_low(known))))
 
 
-_MOST_NAMED = 4  # nets, noise families and recipes in the setting of a figure
-
-
 def setting_of(tables: Sequence[Table]) -> str:
     """Return nets, noise and design of some tables in words, for figures that leave their page."""
-    parts = []
-    for words in (
+    parts = (
         [table.kind.label for table in tables],
         [f"{noise_words(table.noise) or 'Gaussian noise'} at {_levels(table)}" for table in tables],
         [table.recipe for table in tables],
         [table.design for table in tables],
-    ):
-        distinct = list(dict.fromkeys(filter(None, words)))
-        if len(distinct) > _MOST_NAMED:
-            distinct[_MOST_NAMED:] = [f"{len(distinct) - _MOST_NAMED} more"]
-        parts.append(", ".join(distinct))
-    return "; ".join(filter(None, parts))
+    )
+    return "; ".join(filter(None, map(labels.abridged, parts)))
 
 
 def _levels(table: Table) -> str:
