@@ -453,13 +453,20 @@ def build(paths: Sequence[Path], folder: Path) -> Path:
 
 def as_csv(tables: Sequence[LeaderboardTable]) -> str:
     """Return ranks and scores as CSV, over all settings and in every setting."""
-    settings = problems().drop_duplicates("setting").set_index("setting")[["net", "noise", "sigma"]]
-    settings = settings.to_dict("index")
-    rows = []
+    settings = problems().drop_duplicates("setting")[["setting", "net", "noise", "sigma"]]
+    about_setting: dict[str, dict[str, Any]] = {}
+    for setting in settings.itertuples(index=False):
+        about_setting[str(setting.setting)] = setting._asdict()
+    rows: list[dict[str, Any]] = []
     for table in tables:
         for row in table.rows:
             entry = row.entry
-            about = {"use": table.use.name, "unit": table.use.unit, "rule": entry.label, "spec": entry.rule}
+            about: dict[str, Any] = {
+                "use": table.use.name,
+                "unit": table.use.unit,
+                "rule": entry.label,
+                "spec": entry.rule,
+            }
             rows.append(
                 about
                 | {
@@ -485,7 +492,7 @@ def as_csv(tables: Sequence[LeaderboardTable]) -> str:
             )
             for name, score in row.settings.items():
                 numbers = {"score": score.mean, "spread": score.spread, "floor": score.floor}
-                rows.append(about | {"setting": name} | settings[name] | numbers)
+                rows.append(about | about_setting[name] | numbers)
     frame = pd.DataFrame(rows)
     counts = ["rank", "rank_low", "rank_high", "among", "problems_solved", "problems"]
     frame = frame.astype(dict.fromkeys(counts, "Int64"))
