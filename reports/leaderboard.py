@@ -455,8 +455,8 @@ def as_csv(tables: Sequence[LeaderboardTable]) -> str:
     """Return ranks and scores as CSV, over all settings and in every setting."""
     settings = problems().drop_duplicates("setting")[["setting", "net", "noise", "sigma"]]
     about_setting: dict[str, dict[str, Any]] = {}
-    for setting in settings.itertuples(index=False):
-        about_setting[str(setting.setting)] = setting._asdict()
+    for values in settings.to_numpy().tolist():
+        about_setting[values[0]] = dict(zip(settings.columns, values, strict=True))
     rows: list[dict[str, Any]] = []
     for table in tables:
         for row in table.rows:

@@ -43,7 +43,7 @@ def entry_folder(folder, rules, solved=lambda problem: True, labels=(), seconds=
     measured = [
         rows.assign(
             rule=rule,
-            **made_up.columns_of(Traits(dict(labels).get(rule, rule))),
+            **made_up.columns_of(Traits(dict(labels).get(rule, rule), marginal="marginal" in rule)),
             value=mean * rows["unit"].map(noise),
             floor=0.01,
             floor95=0.02,
