@@ -12,15 +12,17 @@ import pandas as pd
 
 from ..bench.files import writing
 from . import drilldown, site
-from .folder import clear, inside, remove, write, write_files
+from .folder import clear, inside, remove, write, write_files, write_only
 from .numbers import FOLDER, Number, sheets
 from .results import COMMITTED_TITLE, Results
 from .section import Context, RenderedSection, Section, tabulated
 from .section import sections as every_section
+from .sections.tables import file_of
 from .site import PAGE, SitePage, address, pages_of, write_pages
 from .statistics.ranking import Labels
 from .style.labels import plural
 from .style.names import RuleTraits
+from .tables import files as table_files
 from .tables.frame import MOST_MEASUREMENTS, as_csv
 from .writing import environment, rendered
 
@@ -119,7 +121,10 @@ def _write_folder(
     numbers: Sequence[Number],
     files: Mapping[str, str],
 ) -> None:
-    write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | dict(files))
+    of_tables = {Path(name).name: text for name, text in files.items() if Path(name).parent.name}
+    others = {name: text for name, text in files.items() if not Path(name).parent.name}
+    write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | others)
+    write_only(inside(folder, table_files.FOLDER), of_tables)
     links = [(f"{COMMITTED}/{PAGE}", COMMITTED_TITLE)] if results.committed else []
     if not links and (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
         clear(inside(folder, COMMITTED))
@@ -176,6 +181,9 @@ def parts(
 
         part, files = part_of_rulings(rulings, files_by_anchor(made))
         made.append(part)
+    if any(section.name == "tables" for section, _ in contexts):
+        for table in results.tables:
+            files[file_of(table)] = table_files.as_csv(table, results.traits)
     return made, list(numbers.values()), files
 
 

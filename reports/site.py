@@ -12,6 +12,7 @@ from .folder import remove, write_files, written
 # Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
 _INSIDE = re.compile(r'href="#(?<![\w-]href="#)([^"]+)"')
+_DOWNLOAD = re.compile(r"<a download\b[^>]*>.*?</a>\s*", re.DOTALL)
 _OUTSIDE = re.compile(r'<a\b[^>]*\bhref="(?!#|\w+:)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 
 
@@ -61,8 +62,8 @@ def address(anchor: str, files: Mapping[str, str], file: str = "") -> str:
 
 
 def alone(html: str) -> str:
-    """Replace links to other files by their texts."""
-    return _OUTSIDE.sub(r"\1", html)
+    """Replace links to other files by their texts, and remove those that download a file."""
+    return _OUTSIDE.sub(r"\1", _DOWNLOAD.sub("", html))
 
 
 def write_pages(folder: Path, texts: Mapping[str, str]) -> None:

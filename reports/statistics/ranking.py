@@ -7,6 +7,8 @@ Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Stati
 Gupta, "On some multiple decision (selection and ranking) rules", Technometrics 7, 1965.
 Hsu, "Constrained simultaneous confidence intervals for multiple comparisons with the best", Ann. Statist. 12,
 1984.
+Mogstad, Romano, Shaikh and Wilhelm, "Inference for ranks with applications to mobility across neighbourhoods
+and academic achievement across countries", Rev. Econ. Stud. 91, 2024.
 """
 
 from __future__ import annotations
@@ -104,6 +106,32 @@ def rank(compared: PairedComparison, rules: Sequence[str]) -> Ranking:
         tuple(rule for rule in others if rule not in worse),
         tuple(rule for rule in others if rule in worse),
     )
+
+
+def rank_intervals(compared: PairedComparison, rules: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return for each rule the first and last rank that its true mean may have among `rules`.
+
+    Each interval contains the rule's true rank with a probability of at least 95 %. The rule is compared with
+    every other rule by a two-sided test of their paired differences, corrected by Holm's method at 5 %. Its
+    rank lies after all rules that are significantly better, and before all that are significantly worse
+    (Mogstad, Romano, Shaikh and Wilhelm 2024).
+    """
+    better = np.array([compared.p_better(rule, rules) for rule in rules])  # p-values of "row beats column"
+    intervals = {}
+    for index, rule in enumerate(rules):
+        others = [other for other in range(len(rules)) if other != index]
+        p_values = np.minimum(better[index, others], better[others, index])
+        ahead = behind = 0
+        for column in np.argsort(p_values, kind="stable"):  # Holm: from the smallest p-value to the largest
+            if p_values[column] > LEVEL / 2 / (len(others) - ahead - behind):
+                break
+            other = others[column]
+            if better[index, other] < better[other, index]:
+                behind += 1
+            else:
+                ahead += 1
+        intervals[rule] = 1 + ahead, len(rules) - behind
+    return intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -449,14 +477,34 @@ class Overall(PairedComparison):
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
     def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]:
-        """One-sided p-values of "`rule` is better than the other"; 1 with too few nets and inputs."""
+        """One-sided p-values of "`rule` is better than the other".
+
+        They are 1 with too few nets and inputs, and for rules that differ by rounding only.
+        """
         p_values = np.ones(len(others))
-        deviations = self.deviations[:, self.rules.index(rule)]
         for index, other in enumerate(others):
-            error, freedom = self._error(self.deviations[:, self.rules.index(other)] - deviations)
-            if error > 0:
+            error, freedom = self._error_of_difference(rule, other)
+            if error > self.rounding:
                 p_values[index] = stdtr(freedom, -(self.mean(other) - self.mean(rule)) / error)
         return p_values
+
+    def significant_difference(self, rule: str, other: str) -> float:
+        """Smallest difference of two means that is significant at 5 %, with Bonferroni's correction.
+
+        The correction is for comparisons with all other rules, as in the first step of
+        :func:`rank_intervals`. NaN with too few nets and inputs.
+        """
+        error, freedom = self._error_of_difference(rule, other)
+        return float(stdtrit(freedom, 1 - LEVEL / 2 / max(1, len(self.rules) - 1))) * error
+
+    @functools.cached_property
+    def rounding(self) -> float:
+        """Differences of means up to this size are rounding errors."""
+        return 1e-12 * float(np.abs(self.by_setting).max())
+
+    def _error_of_difference(self, rule: str, other: str) -> tuple[float, float]:
+        columns = self.rules.index(rule), self.rules.index(other)
+        return self._error(self.deviations[:, columns[1]] - self.deviations[:, columns[0]])
 
     def _error(self, deviations: NDArray[np.float64]) -> tuple[float, float]:
         """Standard error of a mean and its degrees of freedom; NaN if nets and inputs are all fixed."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ...bench.text import printable, public
-from .labels import number, span
+from .labels import abridged, number, span
 from .theme import INK, LIGHT, LINE, QUIET, Style, css
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ _CELL = re.compile(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: (#\w{6}); 
 class Figure:
     """A drawing with its title and caption.
 
-    `anchor` is its id on a page. `cells` marks a heat map; its colours are the same on dark pages.
+    `anchor` is its id on a page. `cells` marks a heat map; its colours are the same on dark pages. `setting`
+    names nets, noise and numbers of inputs, so that its file is understood without its page; by default the
+    titles of the panels.
     """
 
     anchor: str
@@ -71,6 +74,14 @@ class Figure:
     caption: str
     drawing: Drawing
     cells: bool = False
+    setting: str = ""
+
+    @property
+    def source(self) -> str:
+        """Title, setting and version, which identify the drawing without its page."""
+        setting = self.setting or abridged(axes.get_title(loc="left") for axes in self.drawing.axes)
+        words = (self.title, setting, f"sdp-bench {version('sdp-bench')}")
+        return clean(". ".join(word.removesuffix(".") for word in words if word))
 
     @functools.cached_property
     def alt(self) -> str:
@@ -85,7 +96,13 @@ class Figure:
     def content(self, kind: str) -> bytes:
         """File of the figure, one of :data:`KINDS`; the same figure gives the same bytes."""
         date = "CreationDate" if kind == "pdf" else "Date"
-        metadata = {"Creator": "sdp-bench", "Title": f"sdp-bench: {self.title}", date: None}
+        about = "Subject" if kind == "pdf" else "Description"
+        metadata = {
+            "Creator": "sdp-bench",
+            "Title": clean(f"sdp-bench: {self.title}"),
+            about: f"{self.source}. {clean(self.caption)}".strip(),
+            date: None,
+        }
         file = io.BytesIO()
         with look(self.anchor):
             self.drawing.savefig(file, format=kind, metadata=metadata, facecolor="none")
@@ -109,7 +126,9 @@ class Figure:
             f'viewBox="0 0 {width:g} {height:g}" style="width:{_ZOOM * width / 72:.2f}in" fill="currentColor"'
         )
         alt = escape(printable(public(self.alt)))
-        return f'<svg class="chart" role="img" aria-label="{alt}" {size}>\n{text}'
+        # not a title, which browsers show wherever the pointer is
+        desc = f"<desc>{escape(self.source)}</desc>"
+        return f'<svg class="chart" role="img" aria-label="{alt}" {size}>\n{desc}\n{text}'
 
     def _colour_of_page(self, colour: str) -> str:
         if colour in _PAGE:

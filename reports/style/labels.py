@@ -81,6 +81,17 @@ def listed(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
 
 
+_MOST_NAMED = 4
+
+
+def abridged(texts: Iterable[str]) -> str:
+    """Join the distinct non-empty texts, of many the first four: ``a, b, c, d, 3 more``."""
+    distinct = list(dict.fromkeys(filter(None, texts)))
+    if len(distinct) > _MOST_NAMED:
+        distinct[_MOST_NAMED:] = [f"{len(distinct) - _MOST_NAMED} more"]
+    return ", ".join(distinct)
+
+
 def layers(depths: Iterable[float]) -> str:
     """Format distinct numbers of hidden layers: ``1 layer``, ``1, 2, 4 layers``."""
     known = sorted(set(depths))

@@ -409,6 +409,22 @@ def _median_floor(metric: Metric, floors: Iterable[float]) -> float:
     return float(metric.shown(np.array(statistics.median_low(known))))
 
 
+def setting_of(tables: Sequence[Table]) -> str:
+    """Return nets, noise and design of some tables in words, for figures that leave their page."""
+    parts = (
+        [table.kind.label for table in tables],
+        [f"{noise_words(table.noise) or 'Gaussian noise'} at {_levels(table)}" for table in tables],
+        [table.recipe for table in tables],
+        [table.design for table in tables],
+    )
+    return "; ".join(filter(None, map(labels.abridged, parts)))
+
+
+def _levels(table: Table) -> str:
+    sigmas = sorted({row.sigma for row in table.rows})
+    return f"{table.scale} = {labels.span(sigmas) if len(sigmas) > 1 else f'{sigmas[0]:g}'}"
+
+
 def distinct_names(tables: Sequence[Table]) -> list[str]:
     """Return names of the tables' nets; equal ones are extended by network, experiment and metric."""
     names = [table.nets_label for table in tables]

@@ -84,9 +84,20 @@
     if (!heading.closest("summary")) heading.append(made("a", { className: "permalink", href: `#${anchor}`, ariaLabel: "Link to this heading" }));
   }
 
+  // Below a drawing that leaves its page: its title, setting and version, as text and as the title of the file.
+  const signed = (svg) => {
+    const source = svg.querySelector("desc")?.textContent ?? "";
+    const { width, height } = svg.viewBox.baseVal;
+    const text = (name, more) => { const node = document.createElementNS(svg.namespaceURI, name); node.textContent = source; Object.entries(more).forEach(([key, value]) => node.setAttribute(key, value)); return node; };
+    svg.setAttribute("viewBox", `0 0 ${width} ${height + 12}`);
+    svg.prepend(text("title", {}));
+    svg.append(text("text", { x: 4, y: height + 8, "font-size": Math.min(6.5, 1.9 * width / source.length), fill: "currentColor" }));
+    return svg;
+  };
+
   // The drawing by itself: colours of the light page, as other programs know no CSS variables.
   const alone = (svg) => {
-    const copy = svg.cloneNode(true);
+    const copy = signed(svg.cloneNode(true));
     const names = { currentColor: "#1f2328", "var(--quiet)": "#626b75", "var(--line)": "#d8dbdf", "var(--page)": "#ffffff" };
     copy.setAttribute("font-family", "sans-serif");
     return new XMLSerializer().serializeToString(copy).replace(/currentColor|var\(--\w+\)/gu, (name) => names[name]).replace(/light-dark\((#\w+),#\w+\)/gu, "$1");

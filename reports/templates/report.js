@@ -1,3 +1,4 @@
 // sdp-bench
 {% include "sortable.min.js" %}
 {% include "live.js" %}
+{% include "csv.js" %}

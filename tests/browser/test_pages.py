@@ -1,6 +1,7 @@
 """Whole pages and their figures: accessibility, width, network requests, saved files and print."""
 
 import re
+from importlib.metadata import version
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -211,6 +212,7 @@ def test_nothing_is_cut_in_print(large_report, window):
 
 
 FIGURE = "#figure-sigma"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def colours(page):
@@ -236,8 +238,13 @@ def test_a_figure_is_saved_with_colours_that_other_programs_know(report, window,
     download.value.save_as(tmp_path / "saved.svg")
     text = (tmp_path / "saved.svg").read_text(encoding="utf-8")
     assert not [name for name in ("var(", "light-dark", "currentColor") if name in text]
-    names = {each.text for each in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}text")}
-    assert {"SDP", "DVIA", "noise level σ"} <= names
+    svg = ET.fromstring(text)
+    names = [each.text for each in svg.iter(f"{SVG}text")]
+    assert {"SDP", "DVIA", "noise level σ"} <= set(names)
+    (title,), (desc,) = svg.iter(f"{SVG}title"), svg.iter(f"{SVG}desc")
+    assert title.text == desc.text == names[-1]
+    assert title.text.startswith("Over input noise. 1 ReLU layer; Gaussian noise at σ = 0.1")
+    assert title.text.endswith(f"sdp-bench {version('sdp-bench')}")
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -18,7 +18,7 @@ from ...style.figure import SMALL, Figure, look, panels
 from ...style.names import RuleTraits, activation_label, activation_rank
 from ...style.theme import GREY, LIGHT, is_plain, styles
 from ...tables.over_noise import over_noise
-from ...tables.tables import Table, distinct_names, headline
+from ...tables.tables import Table, distinct_names, headline, setting_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +85,7 @@ def _over_sigma(
         f"with the most. Beyond the dashed line a rule cannot be distinguished from one with the exact law "
         f"at these sample counts.{remainder}"
     )
-    return Figure(anchor, title, caption, drawing)
+    return Figure(anchor, title, caption, drawing, setting=setting_of(tables))
 
 
 def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
@@ -188,6 +188,7 @@ def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
         "(yellow).",
         drawing,
         cells=True,
+        setting=setting_of(tables),
     )
 
 

@@ -15,7 +15,7 @@ from ...section import Context, Section
 from ...site import CHARTS
 from ...style.figure import Figure, log_scale, look, panels
 from ...style.theme import LIGHT, ORDERED, Style, shade
-from ...tables.tables import Cell, Table, TableRow
+from ...tables.tables import Cell, Table, TableRow, setting_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,6 +114,7 @@ def figure(parameter: Parameter, curves_of_nets: Sequence[Curves]) -> Figure:
         f"{first.metric.title}, {parameter.rule} over {parameter.name}{fixed}",
         f"Mean over nets and inputs ({first.experiment}{better}) by noise level.{remainder}",
         drawing,
+        setting=setting_of([curves.table for curves in shown]),
     )
 
 
