@@ -8,9 +8,17 @@ needs them.
 
 from __future__ import annotations
 
+import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sdp_ref.lazy import exports
+_is_command = Path(sys.argv[0]).name == "sdp-bench" or sys.orig_argv[1:3] == ["-m", "sdp_bench"]
+if _is_command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # An interrupt during the imports ends the command without a traceback; later it has its own handler.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+from sdp_ref.lazy import exports  # noqa: E402
 
 if TYPE_CHECKING:
     from sdp_bench.api import advise, sample, validate

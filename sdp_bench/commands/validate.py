@@ -17,7 +17,7 @@ RESULTS = Path("validate-results")
 @options.argument("rules", values.WORD, nargs=-1, metavar="RULE...")
 @option(
     "--net",
-    "Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
+    "Your net, instead of small Iris nets: code, a file .pt2 (torch.export) or .onnx, or published:NAME.",
     metavar="FILE.py:build",
 )
 @options.inputs()
