@@ -31,6 +31,7 @@ _MOST_VALUES = 2**26  # outputs at all samples of all groups
 _CONSTANT = 1e-6  # spread of an output that counts as constant, relative to its size
 
 CONSTANT = "the output is constant"
+LINEAR_CONSTANT = "no linear shares: the linearised output is constant"
 DEPENDENT = "Sobol indices require independent groups, and this noise is dependent across groups"
 NO_GRADIENT = "no linearisation: "
 
@@ -95,7 +96,12 @@ def budget_of(
             if is_constant[output]:
                 row |= dict.fromkeys((name for name in row if name not in ("output", "group")), math.nan)
                 row["largest"] = "undecided"
-            row["note"] = CONSTANT if is_constant[output] else note
+            reasons = [note]
+            if is_constant[output]:
+                reasons = [CONSTANT]
+            elif np.isnan(linear[:, output]).any() and not note.startswith(NO_GRADIENT):
+                reasons.append(LINEAR_CONSTANT)
+            row["note"] = "; ".join(filter(None, reasons))
             rows.append(row)
     return pd.DataFrame(rows)
 

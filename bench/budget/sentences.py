@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from ..text import plural
+
 _OUTPUTS = 10  # most outputs with a line of their own
 _GROUPS = 5  # most groups in a line
 
@@ -11,7 +13,7 @@ _GROUPS = 5  # most groups in a line
 def sentences(budget: pd.DataFrame, name: str) -> list[str]:
     """Summarise the rows of :func:`sdp_bench.bench.budget.budget.budget_on`, as means over the inputs."""
     inputs = budget["input"].nunique()
-    lines = [f"uncertainty budget of {name}, mean over {inputs} input{'' if inputs == 1 else 's'}"]
+    lines = [f"uncertainty budget of {name}, mean over {plural(inputs, 'input')}"]
     for (sigma, output), rows in list(budget.groupby(["sigma", "output"]))[:_OUTPUTS]:
         lines.append(f"  σ = {sigma:g}, output {output}: {_line(rows)}")
     left = len(budget.groupby(["sigma", "output"])) - _OUTPUTS
@@ -34,8 +36,7 @@ def _line(rows: pd.DataFrame) -> str:
     means = means.sort_values(order, ascending=False)
     parts = [_share(group, row) for group, row in means[:_GROUPS].iterrows()]
     if len(means) > _GROUPS:
-        rest = len(means) - _GROUPS
-        parts.append(f"{rest} other group{'' if rest == 1 else 's'} less")
+        parts.append(f"less for {plural(len(means) - _GROUPS, 'other group')}")
     return f"{_leader(rows)}{'; '.join(parts)}"
 
 
