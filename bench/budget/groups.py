@@ -66,7 +66,7 @@ def _group(name: str, components: Sequence[int] | NDArray[np.intp], count: int) 
 def _name(index: int, event: tuple[int, ...], columns: Sequence[str]) -> str:
     if columns:
         return columns[index]
-    return ",".join(str(place) for place in np.unravel_index(index, event))
+    return f"x{','.join(str(place) for place in np.unravel_index(index, event))}"
 
 
 def _blocks(event: tuple[int, ...], rows: int, columns: int, is_grid: bool) -> list[Group]:
@@ -87,7 +87,7 @@ def _blocks(event: tuple[int, ...], rows: int, columns: int, is_grid: bool) -> l
 def _listed(text: str, event: tuple[int, ...], columns: Sequence[str]) -> list[Group]:
     if len(event) > 1:
         raise UserError(f"inputs of shape {event} have no columns; divide them into blocks: 8 or 4x4")
-    names = list(columns) or [str(index) for index in range(event[0])]
+    names = list(columns) or [_name(index, event, ()) for index in range(event[0])]
     left, groups = list(range(event[0])), []
     for part in text.split(","):
         components = []

@@ -18,8 +18,8 @@ CONFIDENCE = 0.95
 class Indices:
     """Indices of each group and output, shape (groups, m), with half the width of their 95 % intervals.
 
-    `is_largest` is 1 for the group with the largest total index, 0 for groups whose total index is smaller
-    than the largest one, and NaN for groups that the samples do not separate from it.
+    `is_largest` is 1 for the group with the largest total index, 0 for groups with a smaller one, and NaN for
+    groups that the samples do not separate from it.
     """
 
     first: Array
