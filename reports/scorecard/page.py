@@ -256,13 +256,11 @@ def _budget_rows(budget: pd.DataFrame) -> list[dict[str, Any]]:
     if budget.empty:
         return rows
     for (sigma, output), part in budget.groupby(["sigma", "output"]):
-        largest = part.groupby("group", sort=False)["largest"].agg(lambda answers: (answers == "yes").sum())
-        for group, shares in averaged(part).iterrows():
-            rows.append(
-                {"sigma": sigma, "output": output, "group": group, "inputs": part["input"].nunique()}
-                | {"largest": int(largest[group])}
-                | {name: None if pd.isna(value) else float(value) for name, value in shares.items()}
-            )
+        shares = averaged(part)
+        shares["largest"] = (part["largest"] == "yes").groupby(part["group"], sort=False).sum()
+        for row in shares.reset_index().to_dict("records"):
+            known = {str(name): None if pd.isna(value) else value for name, value in row.items()}
+            rows.append(known | {"sigma": sigma, "output": output, "inputs": part["input"].nunique()})
     return rows
 
 
