@@ -64,7 +64,7 @@ def _share(group: object, row: pd.Series) -> str:
 
 
 def _leader(rows: pd.DataFrame) -> str:
-    """Which group has the largest total index, and at how many inputs."""
+    """Say which groups have the largest total index, and at how many inputs."""
     if rows["total"].isna().all():
         return ""
     inputs = rows["input"].nunique()
@@ -72,8 +72,9 @@ def _leader(rows: pd.DataFrame) -> str:
     undecided = inputs - int(largest.sum())
     if largest.empty:
         return "largest undecided: "
-    text = f"largest {largest.index[0]}"
-    if inputs > 1:
-        text += f" (at {largest.iloc[0]} of {inputs} inputs"
-        text += f", undecided at {undecided})" if undecided else ")"
-    return f"{text}: "
+    if inputs == 1:
+        return f"largest {largest.index[0]}: "
+    counts = [f"{group} at {count}" for group, count in largest.items()]
+    if undecided:
+        counts.append(f"undecided at {undecided}")
+    return f"largest {', '.join(counts)} of {inputs} inputs: "

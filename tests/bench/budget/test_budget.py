@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 import torch
@@ -251,3 +252,12 @@ def test_covariances_with_inputs_under_a_rule(rule):
         x = gaussian([0.25], mean=0.3)
         relu = sr.input_covariance(nn.Sequential(nn.ReLU()), x, rule)
         assert float(relu) == pytest.approx(0.25 * scipy.stats.norm.cdf(0.3 / 0.5), rel=1e-6)
+
+
+def test_the_words_count_the_inputs_at_which_a_group_is_the_largest():
+    left = budget(lambda x: x[:, :1] + 0 * x[:, 1:], gaussian([1.0, 1.0]), samples=256)
+    right = budget(lambda x: x[:, 1:] + 0 * x[:, :1], gaussian([1.0, 1.0]), samples=256)
+    product = budget(lambda x: x.prod(1, keepdim=True), gaussian([1.0, 1.0]), samples=256)
+    tables = [left, left, right, product]
+    rows = pd.concat([table.assign(sigma=1.0, input=i) for i, table in enumerate(tables)])
+    assert "largest x0 at 2, x1 at 1, undecided at 1 of 4 inputs: x0" in sentences(rows, "net")[1]
