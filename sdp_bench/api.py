@@ -17,7 +17,9 @@ from torch import nn
 
 from sdp_bench import values
 from sdp_bench.bench.advice.advice import advise_on
+from sdp_bench.bench.budget.budget import SAMPLES, budget_on
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.files import column_names
 from sdp_bench.bench.nets.own.net import finder
 from sdp_bench.bench.noise import Noise, noise_of, noise_of_law
 from sdp_bench.bench.plugins import plugin, session
@@ -55,6 +57,8 @@ def validate(
     compare_with: Sequence[Any] | None = None,
     experiments: Sequence[str] = (),
     preset: str = "quick",
+    budget: bool = False,
+    groups: str = "",
     depths: Sequence[int] | None = None,
     activation: str | None = None,
     nets: int | None = None,
@@ -88,7 +92,8 @@ def validate(
     the scale is 1 by default.
 
     `experiments` run instead of the default cells; `depths`, `activation` and `nets` (number per depth) are
-    for their nets. `preset` is ``smoke``, ``quick`` or ``paper``, `samples` the number of samples of each
+    for their nets. `budget` is whether to add an uncertainty budget of the net, with these `groups`; see
+    :func:`budget`. `preset` is ``smoke``, ``quick`` or ``paper``, `samples` the number of samples of each
     oracle and each prediction, and `w1_points` that of points per side of W1. `conformance` is whether the
     conformance kit runs first. `kit_limit` and `group_limit` are time limits of the kit and of a group in
     seconds, and `jobs` is the number of worker processes, by default one per core. `database` is a folder of
@@ -119,6 +124,9 @@ def validate(
         compare_with=_rules(compare_with),
         options={name: value for name, value in settings.items() if value is not None},
         conformance=_read("conformance", values.FLAG, conformance),
+        budget=_read("budget", values.FLAG, budget),
+        groups=_read("groups", values.WORD, groups or None) or "",
+        columns=_columns(inputs),
         kit_limit=_read("kit_limit", values.SECONDS, kit_limit),
         group_limit=_read("group_limit", values.SECONDS, group_limit),
         jobs=_read("jobs", values.WORKERS, jobs),
@@ -204,6 +212,44 @@ def sample(
     with tempfile.TemporaryDirectory() as temporary:
         screen = Screen(quiet=not progress)
         return sample_until(load_net(), family, sigmas, request, folder or Path(temporary), screen)
+
+
+def budget(
+    net: Any,
+    inputs: Any,
+    *,
+    noise: Any = None,
+    sigma: float | Sequence[float] | None = None,
+    groups: str = "",
+    samples: int = SAMPLES,
+    rows: int | None = None,
+    net_input: str | int | None = None,
+    net_output: str | int | None = None,
+) -> pd.DataFrame:
+    """Divide the variance of each output among the inputs, as ``sdp-bench validate --budget`` does.
+
+    `net`, `inputs`, `noise`, `sigma`, `rows`, `net_input` and `net_output` are those of :func:`validate`;
+    columns of a CSV file or of a data frame are known by their names. `groups` are columns that belong
+    together, ``"speed+slope,temperature"``, or blocks of a signal or an image, ``"8"`` or ``"4x4"``; by
+    default they are single inputs or 16 blocks. `samples` times (2 + number of groups) passes are evaluated.
+
+    The result has the columns of :func:`sdp_bench.bench.budget.budget.budget_of`, preceded by `sigma` and
+    `input`. Raises UserError for invalid arguments and RunFailedError if the net fails.
+    """
+    family, sigmas = _noise(noise, sigma)
+    load_net = _net(net, inputs, rows, net_input, net_output) if net is not None else None
+    if load_net is None:
+        raise UserError("net is required: an nn.Module, a function that makes one, or text")
+    text = _read("groups", values.WORD, groups or None) or ""
+    number = _read("samples", values.BUDGET_SAMPLES, samples)
+    return budget_on(load_net(), family, sigmas, text, _columns(inputs), number)
+
+
+def _columns(inputs: Any) -> tuple[str, ...]:
+    """Names of the columns of a table, or nothing."""
+    if isinstance(inputs, pd.DataFrame):
+        return tuple(map(str, inputs.columns))
+    return column_names(Path(inputs)) if isinstance(inputs, str | PathLike) else ()
 
 
 def _read(name: str, kind: values.Kind, argument: Any, *, several: bool = False) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from sdp_ref.errors import on_one_line
 
+from ...bench.text import plural as plural
 from ...bench.text import printable, public
 
 
@@ -69,11 +70,6 @@ def duration(seconds: float) -> str:
     else:
         text = f"{minutes // 60} h {minutes % 60} min"
     return text.replace(" ", "\u00a0")
-
-
-def plural(count: int, one: str) -> str:
-    """Format a count with its noun: ``1 net``, ``2,000 nets``."""
-    return f"{count:,} {one if count == 1 else one + 's'}"
 
 
 def listed(parts: Sequence[str]) -> str:

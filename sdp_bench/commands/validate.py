@@ -17,7 +17,7 @@ RESULTS = Path("validate-results")
 @options.argument("rules", values.WORD, nargs=-1, metavar="RULE...")
 @option(
     "--net",
-    "Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
+    "Your net, instead of small Iris nets: code, a file .pt2 (torch.export) or .onnx, or published:NAME.",
     metavar="FILE.py:build",
 )
 @options.inputs()
@@ -31,6 +31,18 @@ RESULTS = Path("validate-results")
     "sigmas",
 )
 @options.noise
+@option(
+    "--budget/--no-budget",
+    "Add an uncertainty budget of your net: the share of each input in the variance of each output.",
+    values.FLAG,
+    default=False,
+)
+@option(
+    "--groups",
+    "Inputs that the budget takes together: columns (speed+slope,temperature), 8 blocks of a signal (8), or "
+    "a grid of an image (4x4).",
+    values.WORD,
+)
 @option(
     "--experiment",
     "Experiment to run, instead of the default cells; may be repeated.",
@@ -59,6 +71,8 @@ def validate(
     net_input: str | None,
     net_output: str | None,
     rows: int | None,
+    budget: bool,
+    groups: str | None,
     experiments: tuple[str, ...],
     preset: str,
     compare_with: tuple[str, ...] | None,
@@ -83,6 +97,7 @@ def validate(
     Exit code, first match: 2 for bad input; 1 if a rule fails a check that it does not declare as a known
     fault, or no check could run; 3 if something failed to run or a rule was not measured; 0 otherwise.
     """
+    from sdp_bench.bench import files
     from sdp_bench.bench.nets.own.net import finder
     from sdp_bench.bench.validation import run
     from sdp_bench.progress import Screen, command_line
@@ -98,6 +113,9 @@ def validate(
         compare_with=compare_with or (),
         options={name: value for name, value in settings.items() if value is not None},
         conformance=conformance,
+        budget=budget,
+        groups=groups or "",
+        columns=files.column_names(inputs) if inputs else (),
         kit_limit=kit_limit,
         group_limit=group_limit,
         jobs=options.at_most_cores(jobs),
@@ -107,6 +125,8 @@ def validate(
     validation = run.validate(request, database, Screen(), output / PAGE)
     scorecard = scorecard_of(validation, database)
     build(scorecard, output)
+    for line in scorecard.budget_lines:
+        echo(line)
     for verdict in scorecard.verdicts:
         echo(verdict.details)
     echo(f"scorecard: {output / PAGE}")
