@@ -180,9 +180,9 @@ def _executor(request: ValidationRequest) -> Callable[[int, int], LocalProcesses
 def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[Any, Any]]:
     """Advice without an oracle, to compare it with the measurements; empty if it cannot be given."""
     try:
-        return advise_on(net, settings.design.noise, settings.design.sigmas).to_dict("records")
+        return advise_on(net, settings.design.noise, settings.design.sigmas, hint="").to_dict("records")
     except (UserError, RunFailedError) as error:
-        progress.say(f"no advice: {error}")
+        progress.say(f"no advice without an oracle to compare with: {error}")
         return []
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtr, stdtrit
+from scipy.special import bdtrc, ndtr, stdtr, stdtrit
 
 from ...bench.metrics import Metric, recorded_metric
 from ..style import labels
@@ -279,8 +279,10 @@ class Replicates(Scores, PairedComparison):
     def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]:
         """One-sided p-values of "`rule` is better than the other"; null hypothesis "as good or worse".
 
-        If all replicates show the same difference, the sign test replaces t. If nets and inputs are fixed,
-        the errors of the measurements are used, and p is 1 if one of them is unknown.
+        If all replicates show the same difference, the sign test replaces t. On the inputs of one or two
+        nets, t is too liberal for skewed errors, and p is the larger one of t and of the sign test of "better
+        on most inputs", which is exact. If nets and inputs are fixed, the errors of the measurements are
+        used, and p is 1 if one of them is unknown.
         """
         column, other_columns = self.rules.index(rule), [self.rules.index(other) for other in others]
         differences = self.values[:, other_columns] - self.values[:, [column]]  # positive: `rule` is better
@@ -294,7 +296,13 @@ class Replicates(Scores, PairedComparison):
             error, freedom = self._error(differences)
             # The sign test has one sign for each level of the factor with the fewest levels, all equal.
             signs = np.where(means > self._negligible, 0.5 ** (freedom + 1), 1.0)
-            return np.where(error <= self._negligible, signs, stdtr(freedom, -means / error))
+            p_values = np.where(error <= self._negligible, signs, stdtr(freedom, -means / error))
+        if self.net_count < MIN_LEVELS:
+            (inputs,) = self._random_factors(differences)
+            wins = (inputs > self._negligible).sum(0)
+            losses = (inputs < -self._negligible).sum(0)
+            p_values = np.maximum(p_values, bdtrc(wins - 1, wins + losses, 0.5))
+        return np.asarray(p_values)
 
     @functools.cached_property
     def _negligible(self) -> float:
@@ -315,8 +323,8 @@ class Replicates(Scores, PairedComparison):
             ]
         return rank(self, comparable) if comparable else None
 
-    def _error(self, values: NDArray[np.float64]) -> tuple[Any, float]:
-        """Standard errors of means over pairs, and degrees of freedom; infinite freedom if all is fixed."""
+    def _random_factors(self, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Means of values over each net, and over each input, if they are many enough to be random."""
         net_means = _group_means(values, self.nets)
         if self.crossed:
             factors = [net_means, _group_means(values, self.inputs)]
@@ -324,7 +332,11 @@ class Replicates(Scores, PairedComparison):
             factors = [net_means]
         else:
             factors = [values]
-        random_factors = [means for means in factors if len(means) >= MIN_LEVELS]
+        return [means for means in factors if len(means) >= MIN_LEVELS]
+
+    def _error(self, values: NDArray[np.float64]) -> tuple[Any, float]:
+        """Standard errors of means over pairs, and degrees of freedom; infinite freedom if all is fixed."""
+        random_factors = self._random_factors(values)
         if not random_factors:
             return math.nan, math.inf
         squares = [means.var(0, ddof=1) / len(means) for means in random_factors]
