@@ -1,3 +1,2 @@
 // sdp-bench
-{% include "sortable.min.js" %}
 {% include "live.js" %}
