@@ -117,8 +117,12 @@
     filter(search, search.nextElementSibling, search.name, [...document.querySelectorAll("table.results")]);
   }
   const isPrinted = document.querySelector("main .paper");
-  for (const box of document.querySelectorAll("input[name=paper]")) {
-    const apply = () => document.body.classList.toggle("unprinted", !box.checked);
+  const boxes = document.querySelectorAll("input[name=paper]");
+  for (const box of boxes) {
+    const apply = () => {
+      document.body.classList.toggle("unprinted", !box.checked);
+      for (const other of boxes) other.checked = box.checked;
+    };
     box.closest("label").hidden = !isPrinted;
     box.checked = state.has(box.name);
     apply();

@@ -30,7 +30,7 @@ from ...style.names import (
     noise_symbol,
     noise_words,
 )
-from ...style.theme import GREY, INK, LIGHT, Style, is_plain, styles
+from ...style.theme import GREY, INK, LIGHT, Style, is_plain, marked, styles
 from ...tables.frame import by_kind
 from ...tables.tables import displayed
 
@@ -432,9 +432,13 @@ def _draw_standing(
     """Draw a rule as a marker, with its 95 % interval and a line from the fastest run to the median."""
     low, high = standing.value - standing.half_width, standing.value + standing.half_width
     low, high = np.clip([low, high], 0, 1 if metric.complement else None)
-    axes.vlines(cost.seconds, low, high, color=style.colour, linewidth=1, alpha=0.6)
-    axes.hlines(standing.value, cost.seconds, cost.typical, color=style.colour, linewidth=1, alpha=0.6)
+    line: dict[str, Any] = {"color": style.colour, "linewidth": 1, "alpha": 0.6, "gid": style.series}
+    axes.vlines(cost.seconds, low, high, **line)
+    axes.hlines(standing.value, cost.seconds, cost.typical, **line)
+    interval = "" if math.isnan(standing.half_width) else f" ± {labels.number(standing.half_width, 3)}"
+    tip = f": {labels.number(standing.value, 3)}{interval} in {labels.duration(cost.seconds)}"
     marker: dict[str, Any] = {"marker": style.marker or ".", "label": label}
+    marker |= {"gid": marked(style.label, [tip])}
     if standing.front == OFF:
         marker |= {"markerfacecolor": LIGHT, "markeredgewidth": 1.1}
     elif standing.front == ON:
