@@ -18,10 +18,10 @@
   // Controls: each has a name in the address, under which its value is stored unless it is empty.
   const state = new URLSearchParams(location.search);
   const store = (name, value) => {
-    if (value) state.set(name, value);
-    else state.delete(name);
-    const query = state.toString();
-    history.replaceState(null, "", `${location.pathname}${query && "?"}${query}${location.hash}`);
+    const address = new URL(location);
+    if (value) address.searchParams.set(name, value);
+    else address.searchParams.delete(name);
+    history.replaceState(null, "", address);
   };
 
   // Tables: sorted by the buttons in their heads, and filtered by words.

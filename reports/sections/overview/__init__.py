@@ -239,7 +239,7 @@ def which_rule(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits)
             if result:
                 families_of_action.setdefault(traits.action(result.advised), []).append(name)
         advice = [f"{action} on {labels.listed(nets)}" for action, nets in families_of_action.items()]
-        sentences.append(f"For {row.use.title}, {labels.listed(advice)}.")
+        sentences.append(f"{row.use.title[0].upper()}{row.use.title[1:]}: {labels.listed(advice)}.")
     return brief(sentences)
 
 
