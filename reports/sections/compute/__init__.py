@@ -386,13 +386,13 @@ def short_answer(compared: pd.DataFrame) -> str:
     rule, training = _rule_and_training(table)
     shares_of_rule = table["inside"].xs((training, rule), level=("training", "rule"))
     counts = [
-        f"{span(shares_of_rule.xs(cost, level='cost'), 0)} % {words}"
-        for cost, words in ((OPERATIONS, "in operations"), (ONE, "in seconds"))
+        f"in {span(shares_of_rule.xs(cost, level='cost'), 0)} % of settings by {words}"
+        for cost, words in ((OPERATIONS, "operations"), (ONE, "seconds"))
         if cost in shares_of_rule.index.unique("cost")
     ]
     return (
         f"On {NETS[training]} nets, {rule.replace('_', ' ')} takes less than half the cost of the best "
-        f"sampler with its accuracy in {listed(counts)} of settings, depending on the noise."
+        f"sampler with the same accuracy {listed(counts)}, depending on the noise."
     )
 
 
@@ -411,12 +411,12 @@ def shares_by_noise(compared: pd.DataFrame) -> Figure:
     )
     for offset, cost in enumerate(costs):
         style = styled[cost]
-        rows = [table.loc[(training, cost, noise, rule)] for noise in noises]
-        places = [place + 0.12 * (offset - 1) for place in range(len(noises))]
-        tips = [f", noise {noise}: {row['share']}" for noise, row in zip(noises, rows, strict=True)]
-        ax.plot(places, [row["inside"] for row in rows], **style.line | {"gid": marked(style.label, tips)})
-        low, high = [row["low"] for row in rows], [row["high"] for row in rows]
-        ax.vlines(places, low, high, color=style.colour, linewidth=1.2, gid=style.series)
+        rows = table.xs((training, cost, rule), level=("training", "cost", "rule"))
+        places = [noises.index(noise) + 0.12 * (offset - 1) for noise in rows.index]
+        tips = [f", noise {noise}: {share}" for noise, share in rows["share"].items()]
+        points = style.line | {"gid": marked(style.label, tips), "linestyle": "none"}
+        ax.plot(places, rows["inside"], **points)
+        ax.vlines(places, rows["low"], rows["high"], color=style.colour, linewidth=1.2, gid=style.series)
     ax.set_xticks(range(len(noises)), noises, fontsize=SMALL)
     ax.set(xlim=(-0.5, len(noises) - 0.5), ylim=(0, 100), ylabel="settings won (%)")
     ax.set_xlabel("noise")
