@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -464,8 +463,8 @@ def names(rules: Iterable[str], traits: RuleTraits) -> str:
     ordered = traits.in_order(rules)
     counts = [k for rule in ordered if (k := plain_samples(rule)) is not None]
     others = [rule for rule in ordered if plain_samples(rule) is None]
-    parts = [re.sub("^MC estimate (.*), Sobol$", r"Sobol MC \1", traits.label(rule)) for rule in others]
-    return labels.listed([*parts, f"MC k={', '.join(map(str, counts))}"] if counts else parts)
+    parts = [traits.short(rule) for rule in others]
+    return labels.listed([*parts, f"MC {', '.join(map(str, counts))}"] if counts else parts)
 
 
 def how_often_best(bands: Sequence[Band]) -> pd.DataFrame:
