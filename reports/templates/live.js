@@ -47,7 +47,8 @@
     const isText = heads[column].classList.contains("text");
     for (const body of table.tBodies) {
       const rows = [...body.rows].filter((row) => !isTitle(row)).map((row) => [sortKey(row.cells[column], isText), row]);
-      rows.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : direction * compared(a, b)));
+      const byKey = (a, b) => (a === null || b === null ? (a === null) - (b === null) : direction * compared(a, b));
+      rows.sort(([a, row], [b, other]) => byKey(a, b) || row.position - other.position);
       body.append(...rows.map(([, row]) => row));
     }
     heads.forEach((head, k) => { if (k === column) head.ariaSort = direction > 0 ? "ascending" : "descending"; else head.removeAttribute("aria-sort"); });
@@ -55,6 +56,7 @@
 
   function sortable(table, name) {
     const heads = [...table.tHead.rows[0].cells];
+    rowsOf(table).forEach((row, position) => { row.position = position; }); // the order of equal rows
     heads.forEach((head, column) => {
       const button = made("button", { type: "button", className: "sort" }, ...head.childNodes);
       button.addEventListener("click", () => {
@@ -155,8 +157,9 @@
     }
     const labels = [...(legend?.querySelectorAll("text") ?? [])].map((text) => text.textContent);
     if (labels.length < 2 || !labels.every((label) => parts.has(label))) return;
-    legend.remove();
     const svg = figure.querySelector("svg");
+    svg.legend = legend; // of the saved file; on the page buttons take its place
+    legend.remove();
     svg.viewBox.baseVal.height -= Number(legend.dataset.legend);
     const buttons = labels.map((label) => {
       const part = parts.get(label);
@@ -232,7 +235,12 @@
     const copy = svg.cloneNode(true);
     const names = { currentColor: "#1f2328", "var(--quiet)": "#626b75", "var(--line)": "#d8dbdf", "var(--page)": "#ffffff" };
     copy.setAttribute("font-family", "sans-serif");
-    for (const part of copy.querySelectorAll(".faint")) part.setAttribute("opacity", "0.15");
+    if (svg.legend) {
+      copy.append(svg.legend.cloneNode(true));
+      copy.viewBox.baseVal.height += Number(svg.legend.dataset.legend);
+    }
+    const faint = new Set([...svg.querySelectorAll(".faint")].map((part) => part.dataset.series));
+    for (const part of copy.querySelectorAll("[data-series]")) if (faint.has(part.dataset.series)) part.setAttribute("opacity", "0.15");
     return new XMLSerializer().serializeToString(copy).replace(/currentColor|var\(--\w+\)/gu, (name) => names[name]).replace(/light-dark\((#\w+),#\w+\)/gu, "$1");
   };
   const saved = (figure, svg) => {

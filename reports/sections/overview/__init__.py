@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -395,13 +395,21 @@ class Overview(Section):
             "when": when_to_sample(names, table, results.traits)
             if compared is None
             else short_answer(compared),
-            "shares": None if compared is None else shares_by_noise(compared),
+            "shares": _costs_of_first(names, table, results)
+            if compared is None
+            else shares_by_noise(compared),
             "ranked": ranked_rules(names, table, results.traits),
             "picture": distributions(results.traits),
             "figure": figure(names, table, results.traits),
             "styles": results.styles,
             "news": "" if results.published else _news(results),
         }
+
+
+def _costs_of_first(names: Sequence[str], table: Sequence[UseRow], results: Results) -> Figure | None:
+    """Accuracy against cost on the first family, for reports without a comparison of equal compute."""
+    drawn = figure(names[:1], table, results.traits)
+    return drawn and replace(drawn, anchor="figure-cost")
 
 
 def _news(results: Results) -> str:
