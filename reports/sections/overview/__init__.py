@@ -256,6 +256,10 @@ def brief(sentences: Sequence[str]) -> str:
 
 
 def when_to_sample(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> str:
+    return " ".join(sampling_by_family(names, rows, traits))
+
+
+def sampling_by_family(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> list[str]:
     """For each family, samples as accurate as the best deterministic rules, and their relative time."""
     sentences = []
     for family, name in enumerate(names):
@@ -278,7 +282,7 @@ def when_to_sample(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTra
                 f"On {name}, the best deterministic rule, {rules}, is faster than the {counts} samples that "
                 "reach its accuracy. Draw more samples if higher accuracy is required."
             )
-    return " ".join(sentences)
+    return sentences
 
 
 @look()
