@@ -63,6 +63,14 @@ def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
                 assert not anchor or anchor in parsed[file or name].ids
 
 
+def test_long_pages_list_their_figures_and_kinds_of_nets(site):
+    _, _, pages = site
+    for name, title in (("charts.html", "Over input noise"), ("suite-iris-tv.html", "4 ReLU layers")):
+        (contents,) = re.findall(r'<nav aria-label="On this page">.*?</nav>', pages[name], re.DOTALL)
+        assert title in contents
+    assert "On this page" not in pages["index.html"]
+
+
 def test_pages_and_lists_share_style_and_script(site):
     _, folder, pages = site
     lists = {f"numbers/{path.name}": path.read_text("utf-8") for path in (folder / "numbers").glob("*.html")}
