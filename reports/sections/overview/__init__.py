@@ -387,21 +387,23 @@ class Overview(Section):
         named = families(results.tabled)
         names = [name for name, _ in named]
         table = rows(named, results.traits)
+        if compared is None:
+            when = brief(sampling_by_family(names, table, results.traits))
+            shares = _costs_of_first(names, table, results)
+        else:
+            when, shares = short_answer(compared), shares_by_noise(compared)
         return {
             "measured": len(results.frame) > 0,
             "failed": len(results.failed),
             "families": names,
             "rows": table,
             "which_rule": which_rule(names, table, results.traits),
+            "when": when,
             "when_to_sample": when_to_sample(names, table, results.traits),
             "recommended": results.traits.recommended,
+            "has_costs": compared is not None,
             "inside_or_sample": "" if compared is None else answer(compared),
-            "when": when_to_sample(names, table, results.traits)
-            if compared is None
-            else short_answer(compared),
-            "shares": _costs_of_first(names, table, results)
-            if compared is None
-            else shares_by_noise(compared),
+            "shares": shares,
             "ranked": ranked_rules(names, table, results.traits),
             "picture": distributions(results.traits),
             "figure": figure(names, table, results.traits),
