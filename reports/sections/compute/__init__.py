@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any
@@ -298,6 +299,7 @@ class EqualCompute(Section):
         }
 
 
+@functools.lru_cache(maxsize=1)
 def comparison(results: Results) -> pd.DataFrame | None:
     """Return the factors of all settings for each measured cost, None if nothing was measured."""
     frame = results.frame

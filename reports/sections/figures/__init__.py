@@ -75,7 +75,7 @@ def _summary(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
         return None
     rules = sorted(by_rule, key=lambda rule: float(np.median(by_rule[rule])))
     styled = styles(rules, traits)
-    drawing, (axes,) = panels([""], width=5.2, height=0.22 * len(rules), left=1.6, right=0.6, above=0.05)
+    drawing, (axes,) = panels([""], width=5.2, height=0.22 * len(rules), left=1.9, right=0.3, above=0.05)
     for position, rule in enumerate(rules):
         style = styled[rule]
         boxes = axes.boxplot(
