@@ -67,7 +67,7 @@ def pages(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> dict[s
             shared="",
             page=page,
             menu=site.menu(by_page),
-            navigation=[entry for part in page_parts for entry in part.navigation],
+            contents=[(part.navigation, site.titled(part.html)) for part in page_parts],
             sections=[site.resolved(part.html, files, page.file) for part in page_parts],
             titled=sum(part.html.count("<h2") for part in page_parts) == 1,
         )
@@ -77,9 +77,9 @@ def pages(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> dict[s
 def single(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> str:
     """HTML text of a single page that contains all parts and links to no other file."""
     ordered = sorted(parts, key=lambda part: (part.page, part.order))
-    navigation = [entry for part in ordered for entry in part.navigation]
+    contents = [(part.navigation, ()) for part in ordered]
     sections = [site.alone(part.html) for part in ordered]
-    variables = {"page": site.OVERVIEW, "menu": (), "navigation": navigation, "sections": sections}
+    variables = {"page": site.OVERVIEW, "menu": (), "contents": contents, "sections": sections}
     return rendered("page.html", RuleTraits(), variables | dict(around))
 
 

@@ -11,6 +11,10 @@ from .folder import remove, write_files, written
 
 # Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
+_TITLED = re.compile(
+    r'<(?:figure id="([^"]+)" class="charts">\s*<h3|h3 id="([^"]+)")>(.*?)</h3>', re.DOTALL
+)
+_TAG = re.compile(r"<[^>]+>")
 _INSIDE = re.compile(r'href="#(?<![\w-]href="#)([^"]+)"')
 _DOWNLOAD = re.compile(r"<a download\b[^>]*>.*?</a>\s*", re.DOTALL)
 _OUTSIDE = re.compile(r'<a\b[^>]*\bhref="(?!#|\w+:)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
@@ -48,6 +52,11 @@ def suite(name: str, title: str) -> SitePage:
 def rule(name: str, label: str) -> SitePage:
     """Return the page of a rule."""
     return SitePage(6, "Rules", f"rule-{name}.html", label)
+
+
+def titled(html: str) -> list[tuple[str, str]]:
+    """Anchors and titles, as HTML, of the figures and of the headings within sections that have an anchor."""
+    return [(figure or heading, _TAG.sub("", title)) for figure, heading, title in _TITLED.findall(html)]
 
 
 def resolved(html: str, files: Mapping[str, str], file: str) -> str:

@@ -286,7 +286,7 @@ SCORES = LawExperiment(
 
 
 _ABOUT = (
-    "Probability mass that the predicted and the true output law share; 1 is perfect. The second column is "
+    "Probability mass that the predicted and the true output law share; 1 is perfect. The row “exact law” has "
     "the value of the exact law, which is below 1 because both laws are sampled."
 )
 _METRICS = ("tv_headline", "tv_paper", "tv_class")

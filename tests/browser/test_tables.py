@@ -38,7 +38,6 @@ def column(page, place):
 
 def sort(page, name):
     page.get_by_role("columnheader", name=name, exact=True).get_by_role("button").click()
-    page.wait_for_timeout(50)  # sortable.min.js sorts after the click
 
 
 def test_numbers_are_sorted_as_numbers_and_missing_ones_come_last(tables):
@@ -86,6 +85,38 @@ def test_rows_are_filtered_by_words(tables):
     assert "11" in page.get_by_role("status").inner_text()
     page.get_by_role("searchbox").fill("")
     assert len(column(page, 1)) == 20
+
+
+def test_order_and_filter_are_in_the_address_and_survive_a_reload(tables):
+    rows = "".join(f'<tr><th scope="row" class="text">net {k}</th><td>{k}</td></tr>' for k in range(20))
+    head = '<thead><tr><th scope="col" class="text">net</th><th scope="col">seed</th></tr></thead>'
+    page = tables(f'{{% call scrolled("Nets") %}}{head}<tbody>{rows}</tbody>{{% endcall %}}')
+    sort(page, "seed")
+    sort(page, "seed")
+    page.get_by_role("searchbox").fill("net 1")
+    page.reload()
+    assert page.get_by_role("searchbox").input_value() == "net 1"
+    assert column(page, 1) == [*map(str, range(19, 9, -1)), "1"]
+    page.get_by_role("searchbox").fill("")
+    sort(page, "net")
+    assert page.url.partition("?")[2] == "sort0=0"
+
+
+def test_titles_of_cells_are_shown_on_hover_and_focus(tables):
+    page = tables(
+        """{% call scrolled("t") %}<thead><tr><th scope="col">a</th><th scope="col">b</th></tr></thead>
+        <tbody><tr><th scope="row">1</th><td title="± 0.5"><a href="#x">2</a></td></tr></tbody>
+        {% endcall %}"""
+    )
+    tip = page.get_by_role("tooltip")
+    page.get_by_role("cell", name="2").hover()
+    assert tip.inner_text() == "± 0.5"
+    page.get_by_role("heading", name="Tables").hover()
+    assert not tip.is_visible()
+    page.get_by_role("link", name="2").focus()
+    assert tip.inner_text() == "± 0.5"
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
 
 
 def test_the_meaning_of_spreads_is_written_below(tables, plain_window):

@@ -67,6 +67,14 @@ def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
                 assert not anchor or anchor in parsed[file or name].ids
 
 
+def test_long_pages_list_their_figures_and_kinds_of_nets(site):
+    _, _, pages = site
+    for name, title in (("charts.html", "Over input noise"), ("suite-iris-tv.html", "4 ReLU layers")):
+        (contents,) = re.findall(r'<nav aria-label="On this page">.*?</nav>', pages[name], re.DOTALL)
+        assert title in contents
+    assert "On this page" not in pages["index.html"]
+
+
 def test_pages_and_lists_share_style_and_script(site):
     _, folder, pages = site
     lists = {f"numbers/{path.name}": path.read_text("utf-8") for path in (folder / "numbers").glob("*.html")}
@@ -165,10 +173,11 @@ def test_cells_hold_mean_spread_and_paper(quick):
     frame, text, _ = quick
     here = frame[(frame["metric"] == "tv_paper") & (frame["depth"] == 4) & (frame["sigma"] == 1000)]
     overlap = 1 - here[here["rule"] == "dvia"]["value"]
-    said = plain_text(text)
-    assert re.search(rf"{overlap.mean():.4f} ± {overlap.std():.4f} (tied )?paper 0\.5318", said)
+    spread = rf'title="± {overlap.std():.4f} over [^"]*paper 0\.5318'
+    assert re.search(rf'{spread}[^"]*">(<\w+>)?{overlap.mean():.4f}', text)
+    assert '<td class="paper">0.5318</td>' in text
     w1 = frame[(frame.metric == "w1") & (frame.depth == 4) & (frame.sigma == 1) & (frame.rule == "dvia")]
-    assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (tied )?(≈ ./4 )?paper 6\.4090", said)
+    assert re.search(rf'corrected for the floor; paper 6\.4090[^"]*">(<\w+>)?{w1["value"].mean():#.3g}', text)
 
 
 def test_failures_weak_nets_and_indefinite_covariances_are_reported(quick):
@@ -196,7 +205,7 @@ def test_missing_rules_and_floors(tmp_path):
     frame = frame[~((frame["rule"] == "sdp") & (frame["sigma"] == 1))]
     text = built(tmp_path, frame.assign(floor=None, floor95=None, stderr=None), sections=made_up.PLAIN)
     assert 'title="not measured"' in text
-    assert "exact law</th>" not in text
+    assert 'class="exact"' not in text
     assert "nan" not in plain_text(text).lower()
 
 

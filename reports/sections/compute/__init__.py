@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any
@@ -16,7 +17,7 @@ from ...results import Results
 from ...section import Context, Section
 from ...style.figure import SMALL, Figure, log_scale, look, panels
 from ...style.labels import listed, span
-from ...style.theme import LIGHT, ORDERED, Style
+from ...style.theme import LIGHT, ORDERED, Style, marked, shade
 
 LIMITS = {
     "mean": 0.05,
@@ -298,6 +299,7 @@ class EqualCompute(Section):
         }
 
 
+@functools.lru_cache(maxsize=1)
 def comparison(results: Results) -> pd.DataFrame | None:
     """Return the factors of all settings for each measured cost, None if nothing was measured."""
     frame = results.frame
@@ -323,8 +325,8 @@ def _complete(compared: pd.DataFrame) -> pd.DataFrame:
 def win_shares(compared: pd.DataFrame) -> pd.DataFrame:
     """Return the shares of settings that rules win (`share`: ``72 % (68 to 76 %)``) and of `unresolved` ones.
 
-    By training, cost, noise and rule: rules named in advance, and the best of each setting. All costs are
-    compared on the same nets.
+    `inside`, `low` and `high` are the numbers of `share`. By training, cost, noise and rule: rules named in
+    advance, and the best of each setting. All costs are compared on the same nets.
     """
     complete = _complete(compared)
     hindsight = best_inside(complete).assign(rule=BEST)
@@ -332,9 +334,10 @@ def win_shares(compared: pd.DataFrame) -> pd.DataFrame:
     by_noise = pd.cut(settings["noise"], [0, 0.99, 1.01, math.inf], labels=NOISES).astype(str)
     by = ["training", "cost", "noise", "rule"]
     table = shares(settings.assign(noise=by_noise), by).set_index(by).sort_index()
-    percent = (100 * table[["inside", "low", "high", "unresolved"]]).round().astype(int).astype(str)
-    share = percent["inside"] + " % (" + percent["low"] + " to " + percent["high"] + " %)"
-    return pd.DataFrame({"share": share, "unresolved": percent["unresolved"] + " %"})
+    percent = (100 * table[["inside", "low", "high", "unresolved"]]).round().astype(int)
+    text = percent.astype(str)
+    share = text["inside"] + " % (" + text["low"] + " to " + text["high"] + " %)"
+    return percent.assign(share=share, unresolved=text["unresolved"] + " %")
 
 
 def share_tables(compared: pd.DataFrame) -> dict[str, list[tuple[str, list[list[str]]]]]:
@@ -354,8 +357,7 @@ def share_tables(compared: pd.DataFrame) -> dict[str, list[tuple[str, list[list[
 def answer(compared: pd.DataFrame) -> str:
     """Say where a rule named in advance wins, on trained nets if there are any."""
     table = win_shares(compared)
-    rule = next((rule for rule in NAMED if rule in table.index.unique("rule")), BEST)
-    training = next(training for training in TRAININGS if training in table.index.unique("training"))
+    rule, training = _rule_and_training(table)
     noises = [noise for noise in NOISES if noise in table.index.unique("noise")]
 
     def by_cost(column: str) -> str:
@@ -372,6 +374,59 @@ def answer(compared: pd.DataFrame) -> str:
         "Intervals are over architectures. In other settings, both are more accurate than the oracle "
         f"resolves: {by_cost('unresolved')}. {KINK_DISTANCE}"
     )
+
+
+def _rule_and_training(table: pd.DataFrame) -> tuple[str, str]:
+    """First rule named in advance, and trained nets if there are any, of the result of :func:`win_shares`."""
+    rule = next((rule for rule in NAMED if rule in table.index.unique("rule")), BEST)
+    return rule, next(training for training in TRAININGS if training in table.index.unique("training"))
+
+
+def short_answer(compared: pd.DataFrame) -> str:
+    """Say how often a rule named in advance wins, in at most 40 words."""
+    table = win_shares(compared)
+    rule, training = _rule_and_training(table)
+    shares_of_rule = table["inside"].xs((training, rule), level=("training", "rule"))
+    counts = [
+        f"in {span(shares_of_rule.xs(cost, level='cost'), 0)} % of settings by {words}"
+        for cost, words in ((OPERATIONS, "operations"), (ONE, "seconds"))
+        if cost in shares_of_rule.index.unique("cost")
+    ]
+    return (
+        f"On {NETS[training]} nets, {rule.replace('_', ' ')} takes less than half the cost of the best "
+        f"sampler with the same accuracy {listed(counts)}, depending on the noise."
+    )
+
+
+@look()
+def shares_by_noise(compared: pd.DataFrame) -> Figure:
+    """Shares of settings that the rule of the answer wins, by noise and cost."""
+    table = win_shares(compared)
+    rule, training = _rule_and_training(table)
+    titles = {ONE: "seconds, one input", MANY: f"seconds, batch of {BATCH}", OPERATIONS: "operations"}
+    costs = [cost for cost in titles if cost in table.index.unique("cost")]
+    noises = [noise for noise in NOISES if noise in table.index.unique("noise")]
+    colours = dict(zip(titles, ORDERED[1::3], strict=False))
+    styled = {cost: Style(titles[cost], shade(colours[cost], LIGHT), "o") for cost in costs}
+    drawing, (ax,) = panels(
+        [""], styled.values(), width=3.1, height=1.15, left=0.5, right=0.1, above=0.06, below=0.42
+    )
+    for offset, cost in enumerate(costs):
+        style = styled[cost]
+        rows = table.xs((training, cost, rule), level=("training", "cost", "rule"))
+        places = [noises.index(noise) + 0.12 * (offset - 1) for noise in rows.index]
+        tips = [f", noise {noise}: {share}" for noise, share in rows["share"].items()]
+        points = style.line | {"gid": marked(style.label, tips), "linestyle": "none"}
+        ax.plot(places, rows["inside"], **points)
+        ax.vlines(places, rows["low"], rows["high"], color=style.colour, linewidth=1.2, gid=style.series)
+    ax.set_xticks(range(len(noises)), noises, fontsize=SMALL)
+    ax.set(xlim=(-0.5, len(noises) - 0.5), ylim=(0, 100), ylabel="settings won (%)")
+    ax.set_xlabel("noise")
+    caption = (
+        f"Share of settings on {NETS[training]} nets in which {rule.replace('_', ' ')} is accurate enough "
+        "and takes less than half the cost of the best sampler, with 95 % intervals."
+    )
+    return Figure("figure-shares", "When a rule takes less than sampling", caption, drawing)
 
 
 def _numbers(values: pd.Series[Any]) -> str:

@@ -18,6 +18,7 @@ from sdp_bench.reports.sections.compute import (
     factors,
     share_tables,
     shares,
+    short_answer,
     verdicts,
 )
 from sdp_bench.reports.style.labels import listed
@@ -78,6 +79,9 @@ def test_processor_time_leads_and_reverses_what_operations_say():
     text = answer(compared)
     assert f"above: {never} (processor time, one input); {always} (processor time, batch of 8)" in text
     assert f"; {always} (operations). Intervals" in text
+    brief = short_answer(compared)
+    assert "in 100 % of settings by operations and in 0 % of settings by seconds" in brief
+    assert len(brief.split()) <= 40
 
 
 def test_a_rule_without_a_time_for_a_batch_takes_that_of_one_input():
