@@ -11,9 +11,7 @@ from .folder import remove, write_files, written
 
 # Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
-_TITLED = re.compile(
-    r'<(?:figure id="([^"]+)" class="charts">\s*<h3|h3 id="([^"]+)")>(.*?)</h3>', re.DOTALL
-)
+_TITLED = re.compile(r'<(?:figure id="([^"]+)" class="charts">\s*<h3|h3 id="([^"]+)")>(.*?)</h3>', re.DOTALL)
 _TAG = re.compile(r"<[^>]+>")
 _INSIDE = re.compile(r'href="#(?<![\w-]href="#)([^"]+)"')
 _DOWNLOAD = re.compile(r"<a download\b[^>]*>.*?</a>\s*", re.DOTALL)
