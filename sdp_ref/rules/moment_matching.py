@@ -6,7 +6,7 @@ covariance matrix of every layer's output given a Gaussian input to that layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.nonlinear import NORMS, Norm, ScalarGroups, mean_field, root_moments, softmax_dim
 from sdp_ref.graph.ops import MatrixProduct, Maximum, MaximumOfPairs, Multiply, VectorNorm
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
-from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.base import as_gaussian, smooth_orders
 from sdp_ref.rules.full import FullCovarianceRule
 from sdp_ref.rules.joint import elementwise_input
 from sdp_ref.rules.joint_elementwise import ExactMoments
@@ -192,6 +192,7 @@ class MomentMatching(FullCovarianceRule):
     colour: ClassVar[str] = "#009e73"
     rank: ClassVar[int] = 30
     claims: ClassVar[frozenset[str]] = frozenset({"moments"})
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(4, 4)
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
