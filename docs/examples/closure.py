@@ -61,7 +61,7 @@ def setting(net, x):
 
 
 def main():
-    """Print how often the layers agree, in settings with an error of at least twice the noise of the truth."""
+    """Print how often the layers agree, where the error is at least twice the noise of the truth."""
     for kind, nets in (("committed", committed_nets()), ("random", random_nets())):
         rows = []
         for name, net, point in nets:
