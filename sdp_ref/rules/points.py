@@ -19,7 +19,7 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.base import noted
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, smooth_orders, stored
 from sdp_ref.rules.rows import evaluates
 
 
@@ -117,6 +117,7 @@ class Cubature(PointRule):
     name: ClassVar[str] = "cubature"
     title: ClassVar[str] = "cubature"
     rank: ClassVar[int] = 45
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(4, 4)
     degree: int = 3
     scheme: str = "spherical"
 
@@ -241,6 +242,7 @@ class DividedDifference(Rule):
     title: ClassVar[str] = "divided differences"
     claims: ClassVar[frozenset[str]] = frozenset({"second order"})
     rank: ClassVar[int] = 46
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(4, 4)
     step: float = math.sqrt(3)
 
     def __post_init__(self) -> None:
@@ -300,6 +302,7 @@ class Unscented(PointRule):
     name: ClassVar[str] = "unscented"
     colour: ClassVar[str] = "#cc79a7"
     rank: ClassVar[int] = 40
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(4, 4)
     kappa: float | None = None
     alpha: float = 1.0
     beta: float = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from sdp_ref.activations.numerics.normal import gauss_legendre
 from sdp_ref.graph.affine import AFFINE, Affine
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import Gaussian, Law, joined, unchecked
-from sdp_ref.rules.base import as_gaussian, stored
+from sdp_ref.rules.base import as_gaussian, smooth_orders, stored
 from sdp_ref.rules.joint import elementwise_input
 from sdp_ref.rules.layerwise import SizedRule
 
@@ -60,6 +60,7 @@ class ThirdCumulants(SizedRule):
     title: ClassVar[str] = "third cumulants"
     rank: ClassVar[int] = 35
     claims: ClassVar[frozenset[str]] = frozenset({"moments"})
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(5, 5)
 
     def start(self, x: Law) -> Law:
         law = as_gaussian(self.name, x).to(dtype=torch.float64)

@@ -436,6 +436,14 @@ class WholeTrace(Gated):
         return value - 2 * value * slope * variance, self.outer(slope, covariance)
 
 
+@caught_by("order")
+class HalfOrder(WholeTrace):
+    """Claims a mean of order 4 on smooth nets; that of f(m) + tr(H S) has order 2."""
+
+    claims = ()
+    orders = {"smooth mean": 4}  # noqa: RUF012
+
+
 @caught_by("sampling-error")
 class CappedSamples(Sampled):
     """Never takes more than 16384 samples, to keep memory flat, and does not say so."""
