@@ -1,7 +1,4 @@
 import re
-import signal
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -62,20 +59,6 @@ def test_one_estimate_is_singular_and_numbers_have_the_same_format(sampled):
     row, *_, verdict = out.splitlines()[-3:]
     assert re.fullmatch(r"\s*0.1\s+0\s+0\s+0\.\d+ \(0\.\d+ to 0\.\d+\)\s+[\d,]+", row)
     assert verdict.startswith("verdict: the estimate is within 10 % (")
-
-
-def test_an_interrupt_during_the_imports_prints_no_traceback(tmp_path):
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    code = (
-        "import sys; sys.argv = ['sdp-bench']; import sdp_bench, os, signal; "
-        "os.kill(os.getpid(), signal.SIGINT)"
-    )
-    try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert done.returncode == -signal.SIGINT
-    assert done.stderr == ""
 
 
 def test_a_tolerance_that_is_not_reached_has_exit_code_3_and_the_number_of_samples_that_may_suffice(sampled):
