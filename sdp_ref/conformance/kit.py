@@ -40,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     Check("marginal-moments", "Claimed: are mean and variance of a unit exact?", moments.marginal_moments),
     Check("several", "Claimed: are products, maxima, norms, softmax as accurate as stated?", moments.several),
     Check("second-order", "Claimed: is the mean correct to second order in noise?", moments.second_order),
+    Check("class", "Claimed: are classes correct to first order in noise?", moments.class_probabilities),
     Check("sampling-error", "Does the error of a sampling rule fall with samples?", gradients.sampling_error),
     Check("law", "Do samples and density match the reported moments?", form.law),
     Check("gradients", "Are gradients finite and equal to finite differences?", gradients.gradients),
@@ -63,7 +64,8 @@ def check_rule(
 
     - claims (collection of str): ``"moments"``: mean and covariance after one hidden layer are those of the
       true law; ``"marginal moments"``: mean and variance of a unit are; ``"second order"``: the mean is
-      f(m) + 1/2 tr(H S) + o(S).
+      f(m) + 1/2 tr(H S) + o(S); ``"class"``: the law's `class_probabilities` of equal classes are correct to
+      first order in the noise.
     - known_faults (mapping of str to str): names of checks that the published rule fails, and why. They are
       reported as known.
     - samples (int): the rule draws so many samples; tolerances are then statistical.
