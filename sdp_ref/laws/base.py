@@ -229,9 +229,9 @@ class Law:
         raise UndefinedError(f"{self.described} has no known probabilities of single outputs")
 
     def class_probabilities(self) -> tuple[Tensor, Tensor]:
-        """Return the probability that each component is the largest, (B, n), and an error bound, (B,); float64.
+        """Return the probability that each component is the largest, (B, n), and an error bound, (B,).
 
-        The first of equal components counts as the largest. Laws for which only samples show this raise
+        Both are float64. The first of equal components counts as the largest. Laws for which only samples show this raise
         :class:`~sdp_ref.UndefinedError`.
         """
         raise UndefinedError(f"{self.described} has no known probabilities of classes")
