@@ -111,7 +111,7 @@ def brier_excess(
     It equals |p - q|^2. The estimate is the U-statistic of the independent true samples, with `true` counts
     (m,): without bias, so it can be negative. `predicted` are probabilities (m,), which need not be positive,
     or with `draws` the frequencies of the classes among so many independent draws, whose noise is then
-    subtracted as well. n draws of the true law have the mean (1 - |p|^2) / n (:func:`brier_of_samples`).
+    subtracted as well. n draws of the true law have the mean (1 - |p|^2) / n.
 
     References
     ----------
@@ -136,15 +136,8 @@ def brier_excess(
     return Estimate(value, 0.0, float(upper95(null, "linear")), stderr)
 
 
-def brier_of_samples(true: ArrayLike) -> float:
-    """Mean excess Brier score (1 - |p|^2) / n of n samples, times n; unbiased, from the counts of a sample."""
-    counts = np.asarray(true, dtype=np.int64)
-    n = int(counts.sum())
-    return float(1 - (counts * (counts - 1)).sum() / (n * (n - 1)))
-
-
 def _u_statistic(p: Array, q: Array, true_samples: int, draws: int | None = None) -> Array:
-    """|p - q|^2 without the mean squares of the noise of p and, if it is sampled, of q; over the last axis."""
+    """|p - q|^2 over the last axis, without the mean squares of the noise of p and of a sampled q."""
     of_p = (1 - np.square(p).sum(-1)) / (true_samples - 1)
     of_q = 0.0 if draws is None else (1 - np.square(q).sum(-1)) / (draws - 1)
     return np.asarray(np.square(p - q).sum(-1) - of_p - of_q)

@@ -231,8 +231,8 @@ class Law:
     def class_probabilities(self) -> tuple[Tensor, Tensor]:
         """Return the probability that each component is the largest, (B, n), and an error bound, (B,).
 
-        Both are float64. The first of equal components counts as the largest. Laws for which only samples show this raise
-        :class:`~sdp_ref.UndefinedError`.
+        Both are float64. The first of equal components counts as the largest. Laws for which only samples
+        show this raise :class:`~sdp_ref.UndefinedError`.
         """
         raise UndefinedError(f"{self.described} has no known probabilities of classes")
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 POINTS, SCRAMBLES = 512, 8
 STUDENT = 3.499
-"""99 % of normal values are within so many standard errors, estimated with SCRAMBLES - 1 degrees of freedom."""
+"""99 % of means are within so many standard errors, estimated with SCRAMBLES - 1 degrees of freedom."""
 IMPOSSIBLE = 1e-12
 """A class counts as impossible if another one exceeds it with at least 1 - IMPOSSIBLE."""
 _SINGULAR = 1e-12  # conditional variance, relative to the variance, that counts as rounding

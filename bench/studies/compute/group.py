@@ -247,7 +247,7 @@ def normals(sampler: str, repeats: int, size: int, seed: int) -> Tensor:
 
 
 def whitened_pairs(z: Tensor) -> Tensor:
-    """Return antithetic pairs along orthogonal directions, whose covariance is the identity if there are enough."""
+    """Return antithetic pairs along orthogonal directions; the covariance of enough pairs is the identity."""
     left, _, right = torch.linalg.svd(z, full_matrices=False)
     pairs = math.sqrt(max(z.shape[1], FEATURES)) * left @ right
     return torch.cat([pairs, -pairs], 1)

@@ -424,8 +424,8 @@ def class_probabilities(subject: Subject, seed: int) -> Iterator[Case]:
         numbers = {"got": got, "expected": wanted, "error": abs(got - wanted), "tolerance": tolerance}
         text = (
             f"(P - 1/2) / sqrt(t) of the first of two equal classes at the covariance t S, "
-            f"t = {_NOISE[-1]:g}, is {got:.6g}; the Edgeworth series has {wanted:.6g}, and the difference does "
-            "not vanish with t"
+            f"t = {_NOISE[-1]:g}, is {got:.6g}; the Edgeworth series has {wanted:.6g}, and the difference "
+            "does not vanish with t"
         )
         return Verdict(decreases, "" if decreases else text, numbers, errors[-1] / _VANISHED)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import sdp_ref as sr
-from sdp_ref.rules.points import effective_points
 from sdp_ref.activations.pointwise import Apply
+from sdp_ref.rules.points import effective_points
 
 SPECS = [("spherical", 3), ("spherical", 5), *itertools.product(("tensor", "sparse"), (1, 3, 5, 7, 9))]
 
@@ -119,7 +119,7 @@ def test_a_scheme_has_its_documented_number_of_points(scheme, degree, dimension,
 
 @pytest.mark.parametrize("inputs", [2, 4, 8, 49, 182])
 def test_effective_points_of_degree_five(inputs):
-    """1 / sum w^2 with the weights of McNamee and Stenger: 2 / (n + 2), (4 - n) / 2 (n + 2)^2, 1 / (n + 2)^2."""
+    """1 / sum w^2 of 2 / (n + 2), (4 - n) / 2 (n + 2)^2 and 1 / (n + 2)^2 (McNamee and Stenger)."""
     n = inputs
     squares = (
         (2 / (n + 2)) ** 2 + 2 * n * ((4 - n) / (2 * (n + 2) ** 2)) ** 2 + 2 * n * (n - 1) / (n + 2) ** 4
