@@ -132,7 +132,8 @@ def brier_excess(
     difference = p - q
     of_sample = float((p * difference**2).sum() - (p * difference).sum() ** 2)
     linear = 4 * of_sample * sum(1 / size for size in sizes)
-    stderr = math.sqrt(linear + float(null.var()))
+    # Where p = q, the noise of the difference makes `linear` twice the variance on average.
+    stderr = math.sqrt(max(linear - float(null.var()), float(null.var())))
     return Estimate(value, 0.0, float(upper95(null, "linear")), stderr)
 
 
