@@ -83,7 +83,7 @@ def effective_points(weights: Tensor) -> float:
 def _notes(weights: Tensor) -> list[str]:
     if bool((weights >= 0).all()):
         return []
-    return [f"weights of both signs: {len(weights)} points vary as {effective_points(weights):.2g} samples"]
+    return [f"weights of both signs: {len(weights)} points vary as {effective_points(weights):.3g} samples"]
 
 
 def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:

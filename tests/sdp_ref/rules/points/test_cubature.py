@@ -129,4 +129,4 @@ def test_effective_points_of_degree_five(inputs):
     x = sr.DiagonalGaussian(torch.zeros(1, n).double(), torch.ones(1, n).double())
     notes = sr.propagate(torch.nn.Linear(n, 1).double(), x, "cubature:degree=5").notes
     assert bool(notes) == (n > 4)
-    assert not notes or f"{2 * n * n + 1} points vary as {1 / squares:.2g} samples" in notes[0]
+    assert not notes or f"{2 * n * n + 1} points vary as {1 / squares:.3g} samples" in notes[0]
