@@ -392,7 +392,7 @@ def sampler_gains(compared: pd.DataFrame) -> list[tuple[str, str, str]]:
         of_use = rows[rows["use"] == use]
         best = of_use[of_use["sampler"] == STRONGEST]
         gain = (best["needed_by_others"] / best["needed"]).median()
-        gains.append((TITLES[use], f"{100 * len(best) / max(1, len(of_use)):.0f}", f"{gain:.2g}"))
+        gains.append((TITLES[use], f"{100 * len(best) / max(1, len(of_use)):.0f}", f"{gain:.1f}"))
     return gains
 
 

@@ -191,14 +191,18 @@ def brier_scores(predicted, repeats, draws=None):
 @pytest.mark.parametrize("draws", [None, 200])
 @pytest.mark.parametrize("shift", [0.0, 0.05, -0.4])
 def test_the_brier_score_is_unbiased_with_its_standard_error(shift, draws):
-    """|p - q|^2, also of signed q without draws; the mean of 400 estimates within 4 standard errors."""
+    """|p - q|^2, also of signed q without draws; the mean of 400 estimates within 4 standard errors.
+
+    Where p = q the standard error is the larger of two estimates, and therefore too large on average.
+    """
     predicted = CHANCES + shift * np.array([1, -1, 0, 0])
     if draws and predicted.min() < 0:
         return
     found = brier_scores(predicted, 400, draws)
     values = np.array([estimate.value for estimate in found])
     assert abs(values.mean() - 2 * shift**2) < 4 * values.std() / 20
-    assert np.mean([estimate.stderr for estimate in found]) == pytest.approx(values.std(), rel=0.2)
+    ratio = np.mean([estimate.stderr for estimate in found]) / values.std()
+    assert 0.85 < ratio < (1.2 if shift else 1.5)
     assert {estimate.floor for estimate in found} == {0.0}
 
 

@@ -314,5 +314,5 @@ def test_the_gain_of_the_strongest_sampler_is_over_the_best_other_one():
     newest = records["rule"].str.startswith("whitened_sobol") & records["metric"].isin(["mean"])
     records.loc[newest, "value"] /= 2  # a quarter of the samples
     gains = {use: (share, gain) for use, share, gain in sampler_gains(comparison(Results(records)))}
-    assert gains["mean"] == ("100", "4")
+    assert gains["mean"] == ("100", "4.0")
     assert gains["class"][0] == "0"
