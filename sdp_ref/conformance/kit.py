@@ -40,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     Check("marginal-moments", "Claimed: are mean and variance of a unit exact?", moments.marginal_moments),
     Check("several", "Claimed: are products, maxima, norms, softmax as accurate as stated?", moments.several),
     Check("second-order", "Claimed: is the mean correct to second order in noise?", moments.second_order),
+    Check("class", "Claimed: are classes correct to first order in noise?", moments.class_probabilities),
     Check("order", "Claimed: do errors fall with the noise as fast as stated?", order.orders),
     Check("sampling-error", "Does the error of a sampling rule fall with samples?", gradients.sampling_error),
     Check("law", "Do samples and density match the reported moments?", form.law),
@@ -64,7 +65,8 @@ def check_rule(
 
     - claims (collection of str): ``"moments"``: mean and covariance after one hidden layer are those of the
       true law; ``"marginal moments"``: mean and variance of a unit are; ``"second order"``: the mean is
-      f(m) + 1/2 tr(H S) + o(S).
+      f(m) + 1/2 tr(H S) + o(S); ``"class"``: the law's `class_probabilities` of equal classes are correct to
+      first order in the noise.
     - orders (mapping of str to float): the error of a quantity for a kind of net is proportional to the noise
       to this power, for example ``{"smooth mean": 4}``; the names are ``{affine, smooth, kinked} {mean,
       covariance, law}``.

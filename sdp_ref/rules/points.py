@@ -46,6 +46,7 @@ class PointRule(Rule):
             x = as_any_gaussian(self.name, x)
             with self.at():
                 points, weights = self.points(x.dimension)
+            notes = [] if self.bend else _notes(weights)
             points, weights = points.to(x.location.device), weights.to(x.location.device)
             inputs = placed(x, points.expand(x.batch, -1, -1)).flatten(0, 1)
             rows = max(1, _VALUES // x.dimension)
@@ -64,11 +65,25 @@ class PointRule(Rule):
                 turn = (mean - values[:, 0]).unsqueeze(2)
                 covariance = covariance + self.bend * turn @ turn.mT
             mean, dtype = mean + origin.squeeze(1), outputs.dtype
-            law = stored(mean.unflatten(1, event), covariance, dtype)
+            law = noted(stored(mean.unflatten(1, event), covariance, dtype), notes)
             unresolved = dtype != torch.float64 and self.known_faults.get("precision")
             return noted(law, [f"few digits: {unresolved} (use float64)"]) if unresolved else law
 
         return propagate
+
+
+def effective_points(weights: Tensor) -> float:
+    """Number of independent samples with the same variance, 1 / sum of w^2, for weights with the sum 1.
+
+    Weights of both signs amplify the part of the net that the points do not integrate exactly.
+    """
+    return float(1 / weights.square().sum())
+
+
+def _notes(weights: Tensor) -> list[str]:
+    if bool((weights >= 0).all()):
+        return []
+    return [f"weights of both signs: {len(weights)} points vary as {effective_points(weights):.3g} samples"]
 
 
 def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ....bench.advice import thresholds as advice
-from ....bench.studies.compute import BATCH, EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
+from ....bench.studies.compute import BATCH, BRIER, EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
 from ...results import Results
 from ...section import Context, Section
 from ...style.figure import SMALL, Figure, log_scale, look, panels
@@ -48,6 +48,10 @@ KINK_DISTANCE = (
     "The kink distance is the median over hidden units of the distance from the input to the nearest point "
     "at which the unit, linearised, switches on or off. Noise is compared by its standard deviation."
 )
+CLASS_RULES = (*NAMED, "third_cumulants", "edgeworth")
+"""Rules that are compared with plain samples by the Brier score of the class."""
+STRONGEST = "whitened_sobol"
+"""The sampler whose gain over the others is shown."""
 POINTS = ("unscented",)
 """Rules that run the net at points and do not look inside it."""
 _RESOLVED = 1.5
@@ -77,18 +81,14 @@ def factors(records: pd.DataFrame, cost: str = OPERATIONS) -> pd.DataFrame:
 
     `records` has the columns `objective` (``relu 8x256 trained``; ``relu 8x256`` for times), `seed`, `rule`,
     `metric`, `component` (the noise level, or the number of timed inputs) and `value`. The result has a row
-    for each rule and each setting with all samplers: `error` and cost `used` of the rule, whether it is
-    `accurate`, the `sampler` that reaches its error at the least cost `needed`, and the `factor`
-    needed / used. Operations are in regular passes, times in seconds per input. The oracle's own error is
-    subtracted in quadrature. With `bound`, the error of the rule, or of the sampler's smallest size, is below
-    what the oracle resolves, and the factor is a lower bound. Of repeated measurements, with oracles of
-    several sizes, the last one counts.
+    for each rule and each setting with all samplers but the newest: `error` and cost `used` of the rule,
+    whether it is `accurate`, the `sampler` that reaches its error at the least cost `needed`, the cost
+    `needed_by_others` without the strongest sampler, and the `factor` needed / used. Operations are in
+    regular passes, times in seconds per input. The oracle's own error is subtracted in quadrature. With
+    `bound`, the error of the rule, or of the sampler's smallest size, is below what the oracle resolves, and
+    the factor is a lower bound. Of repeated measurements, with oracles of several sizes, the last one counts.
     """
-    rows = records.astype(dict.fromkeys(("rule", "objective", "metric"), str))
-    rows = rows.drop_duplicates(["objective", "seed", "rule", "metric", "component"], keep="last")
-    objectives = rows["objective"].drop_duplicates()
-    nets = objectives.str.extract(r"(?P<activation>\w+) (?P<depth>\d+)x(?P<width>\d+) ?(?P<training>\w*)")
-    rows = rows.merge(nets.assign(objective=objectives), on="objective").astype({"depth": int, "width": int})
+    rows = _with_nets(records)
     raw = _errors(rows)
     costs = _costs(rows, cost)
     keys = [name for name in NET if name in costs.index.names]
@@ -114,6 +114,7 @@ def factors(records: pd.DataFrame, cost: str = OPERATIONS) -> pd.DataFrame:
             "used": used,
             "sampler": best,
             "needed": least,
+            "needed_by_others": needed.drop(columns=STRONGEST).min(axis=1),
             "factor": least / used,
         }
         is_known = ~np.isnan(error) & ~np.isnan(used)
@@ -121,12 +122,26 @@ def factors(records: pd.DataFrame, cost: str = OPERATIONS) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+def _with_nets(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the last measurement of each number, with columns that describe the net."""
+    rows = records.astype(dict.fromkeys(("rule", "objective", "metric"), str))
+    rows = rows.drop_duplicates(["objective", "seed", "rule", "metric", "component"], keep="last")
+    objectives = rows["objective"].drop_duplicates()
+    nets = objectives.str.extract(r"(?P<activation>\w+) (?P<depth>\d+)x(?P<width>\d+) ?(?P<training>\w*)")
+    return rows.merge(nets.assign(objective=objectives), on="objective").astype({"depth": int, "width": int})
+
+
 def _errors(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return errors by setting (rows) and method (columns), for the settings with all samplers."""
+    """Return errors by setting (rows) and method (columns).
+
+    Only settings with all samplers are included; the newest one was measured on some nets only.
+    """
     errors = rows[rows["metric"].isin(USES)].rename(columns={"metric": "use", "component": "noise"})
     errors = errors.assign(noise=errors["noise"].astype(str).astype(float))
     errors = errors.pivot(index=SETTING, columns="rule", values="value")
-    errors = errors.reindex(columns=["oracle", *RULES, *_SAMPLES]).dropna(subset=_SAMPLES)
+    errors = errors.reindex(columns=["oracle", *RULES, *_SAMPLES]).dropna(
+        subset=[name for name in _SAMPLES if not name.startswith(STRONGEST)]
+    )
     return errors[errors["oracle"] > 0]  # otherwise the class is certain, and every method is right
 
 
@@ -278,7 +293,7 @@ class EqualCompute(Section):
             "kink_distance": KINK_DISTANCE,
             "tables": share_tables(compared),
             "costs": [COSTS[cost] for cost in sorted(complete["cost"].unique())],
-            "labels": {BEST: BEST, **{rule: results.traits.label(rule) for rule in NAMED}},
+            "labels": {BEST: BEST, **{rule: results.traits.label(rule) for rule in CLASS_RULES}},
             "compared_nets": complete.drop_duplicates(NET)["training"].map(NETS).value_counts().to_dict(),
             "compared_widths": _numbers(complete["width"]),
             "compared_depths": _numbers(complete["depth"]),
@@ -287,6 +302,10 @@ class EqualCompute(Section):
             "depths": span(best["depth"], 0),
             "widths": span(best["width"], 0),
             "uses": TITLES,
+            "classes": class_shares(brier_factors(_records(results))),
+            "class_rules": CLASS_RULES,
+            "leading": NAMED[0],
+            "gains": sampler_gains(compared),
             "rows": [
                 (
                     results.traits.label(rule),
@@ -302,16 +321,81 @@ class EqualCompute(Section):
 @functools.lru_cache(maxsize=1)
 def comparison(results: Results) -> pd.DataFrame | None:
     """Return the factors of all settings for each measured cost, None if nothing was measured."""
-    frame = results.frame
-    if frame.empty:
+    if results.frame.empty:
         return None
-    rows = frame[frame["experiment"] == EXPERIMENT.name]
-    if not rows["metric"].isin(USES).any():
+    records = _records(results)
+    if not records["metric"].isin(USES).any():
         return None
-    records = rows[["objective", "seed", "rule", "metric", "component", "value"]]
-    is_timed = (rows["metric"] == "seconds").any()
+    is_timed = (records["metric"] == "seconds").any()
     compared = pd.concat([factors(records, cost) for cost in (COSTS if is_timed else [OPERATIONS])])
     return None if compared.empty else compared.reset_index(drop=True)
+
+
+def _records(results: Results) -> pd.DataFrame:
+    rows = results.frame[results.frame["experiment"] == EXPERIMENT.name]
+    return rows[["objective", "seed", "rule", "metric", "component", "value"]]
+
+
+def brier_factors(records: pd.DataFrame) -> pd.DataFrame:
+    """Compare rules with plain samples of the same number of operations, by the Brier score of the class.
+
+    `records` as for :func:`factors`. n samples have the mean (1 - |p|^2) / n, with the true probabilities p;
+    the oracle's score is this for its own number of samples. The result has a row for each setting and rule:
+    `factor` is the number of samples with the score of the rule, relative to its operations in regular
+    passes. Scores below that of the oracle count as equal to it, so that the factor is a lower bound.
+    """
+    rows = _with_nets(records)
+    setting = [*NET, "noise"]
+    scores = rows[rows["metric"] == BRIER]
+    scores = scores.assign(noise=scores["component"].astype(str).astype(float))
+    scores = scores.pivot(index=setting, columns="rule", values="value")
+    if "oracle" not in scores:
+        return pd.DataFrame(columns=[*setting, "rule", "factor"])
+    scores = scores[scores["oracle"] > 0]  # otherwise the class is certain
+    passes = _costs(rows, OPERATIONS).reindex(pd.MultiIndex.from_frame(scores.reset_index()[NET]))
+    of_one_sample = scores["oracle"] * passes["oracle"].to_numpy()
+    tables = []
+    for rule in scores.columns.intersection(RULES):
+        samples = of_one_sample / scores[rule].clip(lower=scores["oracle"])
+        table = pd.DataFrame({"rule": rule, "factor": samples / passes[rule].to_numpy()})
+        tables.append(table.dropna().reset_index())
+    return pd.concat(tables, ignore_index=True)
+
+
+def class_shares(compared: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Return shares of settings (%), by noise, in which a rule beats plain samples: ``12, 3, 0``.
+
+    By nets (trained or not) and rule; `compared` is that of :func:`brier_factors`. A rule beats samples if
+    they take more than twice as many operations.
+    """
+    tables: dict[str, dict[str, str]] = {}
+    if compared.empty:
+        return tables
+    noise = pd.cut(compared["noise"], [0, 0.99, 1.01, math.inf], labels=NOISES)
+    wins = compared.assign(wins=compared["factor"] > TIED, noise=noise)
+    shares = 100 * wins.groupby(["training", "rule", "noise"], observed=True)["wins"].mean()
+    for training, rule in itertools.product(TRAININGS, CLASS_RULES):
+        if (training, rule) in shares.index:
+            of_noises = shares[training, rule].reindex(NOISES)
+            texts = ["–" if math.isnan(share) else f"{share:.0f}" for share in of_noises]
+            tables.setdefault(NETS[training], {})[rule] = ", ".join(texts)
+    return tables
+
+
+def sampler_gains(compared: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Return for each use the share of settings in which whitened Sobol pairs are best, and their gain.
+
+    The share is that of settings in which they reach the error of the first named rule with the fewest
+    samples; the gain is the number that the best other sampler takes, relative to theirs (median).
+    """
+    rows = compared[(compared["cost"] == OPERATIONS) & (compared["rule"] == NAMED[0])]
+    gains = []
+    for use in USES:
+        of_use = rows[rows["use"] == use]
+        best = of_use[of_use["sampler"] == STRONGEST]
+        gain = (best["needed_by_others"] / best["needed"]).median()
+        gains.append((TITLES[use], f"{100 * len(best) / max(1, len(of_use)):.0f}", f"{gain:.1f}"))
+    return gains
 
 
 def _complete(compared: pd.DataFrame) -> pd.DataFrame:

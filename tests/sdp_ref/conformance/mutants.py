@@ -16,8 +16,9 @@ from torch.special import ndtr
 import sdp_ref as sr
 from sdp_ref.activations import activation
 from sdp_ref.graph.ops import Multiply
-from sdp_ref.laws import unchecked
+from sdp_ref.laws import Edgeworth, unchecked
 from sdp_ref.rules import MarginalMomentMatching
+from sdp_ref.rules.edgeworth import EdgeworthRule
 from sdp_ref.rules.marginal import linear_product
 
 
@@ -442,6 +443,15 @@ class HalfOrder(WholeTrace):
 
     claims = ()
     orders = {"smooth mean": 4}  # noqa: RUF012
+
+
+@caught_by("class")
+class TwoThirds(EdgeworthRule):
+    """Leaves out one of the three permutations of the skewness that curvature adds."""
+
+    def finish(self, law, x):
+        gaussian = super().finish(law, x)
+        return unchecked(Edgeworth, gaussian.mean, gaussian.covariance, gaussian.third * 2 / 3)
 
 
 @caught_by("sampling-error")
