@@ -466,9 +466,8 @@ def _rule_and_training(table: pd.DataFrame) -> tuple[str, str]:
     return rule, next(training for training in TRAININGS if training in table.index.unique("training"))
 
 
-def short_answer(compared: pd.DataFrame) -> str:
-    """Say how often a rule named in advance wins, in at most 40 words."""
-    table = win_shares(compared)
+def short_answer(table: pd.DataFrame) -> str:
+    """Say how often a rule named in advance wins, in at most 40 words; `table` is from :func:`win_shares`."""
     rule, training = _rule_and_training(table)
     shares_of_rule = table["inside"].xs((training, rule), level=("training", "rule"))
     counts = [
@@ -483,9 +482,8 @@ def short_answer(compared: pd.DataFrame) -> str:
 
 
 @look()
-def shares_by_noise(compared: pd.DataFrame) -> Figure:
+def shares_by_noise(table: pd.DataFrame) -> Figure:
     """Shares of settings that the rule of the answer wins, by noise and cost."""
-    table = win_shares(compared)
     rule, training = _rule_and_training(table)
     titles = {ONE: "seconds, one input", MANY: f"seconds, batch of {BATCH}", OPERATIONS: "operations"}
     costs = [cost for cost in titles if cost in table.index.unique("cost")]

@@ -26,7 +26,7 @@ from ...style.theme import INK, marked, styles
 from ...tables.frame import BOUNDS, by_kind
 from ...writing import moment
 from ..choice import Standing, as_accurate, draw, front
-from ..compute import answer, comparison, shares_by_noise, short_answer
+from ..compute import answer, comparison, shares_by_noise, short_answer, win_shares
 
 _CLASSIFIERS = "images and sequences"
 
@@ -391,7 +391,8 @@ class Overview(Section):
             when = brief(sampling_by_family(names, table, results.traits))
             shares = _costs_of_first(names, table, results)
         else:
-            when, shares = short_answer(compared), shares_by_noise(compared)
+            wins = win_shares(compared)
+            when, shares = short_answer(wins), shares_by_noise(wins)
         return {
             "measured": len(results.frame) > 0,
             "failed": len(results.failed),
