@@ -13,8 +13,11 @@ from ..errors import RunFailedError
 class WorkerError(RunFailedError):
     """A worker died, exceeded a limit, or returned something other than plain data.
 
-    Only its own work has failed.
+    Only its own work has failed. `last_message` is the last object that a worker sent before it died or
+    exceeded its memory limit; None otherwise.
     """
+
+    last_message: object = None
 
 
 def let_threads_sleep() -> None:

@@ -145,21 +145,25 @@ def _called(
         with sender:
             future = _SERVER.start(limits.seconds, _work, content, threads, limits.memory, sender)
         running.add(future)
-        is_over = False
+        is_over, last_message = False, None
         try:
             for message in _messages(receiver, future):
                 is_over = message == _OVER
-                if on_message is not None and not is_over:
+                if is_over:
+                    continue
+                last_message = message
+                if on_message is not None:
                     on_message(message)
             answer = future.result()
         except TimeoutError as error:
             raise WorkerError(f"stopped at the time limit of {limits.seconds:g} s") from error
         except ProcessExpired as error:
+            reason = "the worker process died (it ended itself, was killed, or was out of memory)"
             if is_over:
-                raise WorkerError(f"stopped at the memory limit of {limits.memory:g} GiB") from error
-            raise WorkerError(
-                "the worker process died (it ended itself, was killed, or was out of memory)"
-            ) from error
+                reason = f"stopped at the memory limit of {limits.memory:g} GiB"
+            lost = WorkerError(reason)
+            lost.last_message = last_message
+            raise lost from error
         finally:
             running.discard(future)
             future.cancel()

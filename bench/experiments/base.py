@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from ..results.folder import LeftOut
 
 
+@dataclass(frozen=True)
+class RuleBegun:
+    """Message of a worker that it begins work for one rule only; if it dies, the rule is the cause."""
+
+    rule: str
+
+
 class Group(ABC):
     """What a worker needs to measure the rows of a group, besides the rows; it can be pickled.
 

@@ -19,6 +19,7 @@ from sdp_ref.errors import UnsupportedError, message_of
 from sdp_ref.laws import Law
 
 from ..errors import NOT_DEFINED, MeasuredCodeError, measured_code
+from ..executors.local import send
 from ..identity import OracleKey, digest
 from ..metrics import metric as metric_of
 from ..metrics.oracle import Oracle, Prediction
@@ -28,7 +29,7 @@ from ..noise import GAUSSIAN, Noise
 from ..results.columns import FAILED, UNDEFINED, UNSUPPORTED, outcome
 from ..settings import Settings
 from . import costs
-from .base import Group
+from .base import Group, RuleBegun
 from .predict import predict, prediction_of
 
 _IMAGES = 10
@@ -190,8 +191,10 @@ class LawGroup(Group):
             return outcomes
         predictors = dict[str, _Predictor]()
         for rule in dict.fromkeys(cell.rule for cell in cells):
+            send(RuleBegun(rule))
             with _recorded(outcomes, [cell for cell in cells if cell.rule == rule]):
                 predictors[rule] = self.predictor(rule, net, on_device)
+        send(None)
         for index, item in enumerate(self.inputs):
             of_input = [cell for cell in cells if cell.unit == item.key.hex and cell.rule in predictors]
             if of_input:
@@ -254,6 +257,7 @@ def _compared(
     for rule in dict.fromkeys(cell.rule for cell in cells):
         of_rule = [cell for cell in cells if cell.rule == rule]
         failures: list[dict[str, Any]] = []
+        send(RuleBegun(rule))
         with _recorded(failures, of_rule):
             prediction, seconds = predictors[rule](oracle, index)
         if failures:
@@ -262,6 +266,7 @@ def _compared(
         for cell in of_rule:
             with _recorded(outcomes, [cell]):
                 outcomes += measured(oracle, prediction, rule, cell.metric, seconds)
+    send(None)  # what follows is common to all rules
     return outcomes
 
 

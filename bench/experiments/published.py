@@ -23,6 +23,9 @@ NAME = "published"
 _MANY_INPUTS = 1000
 _SLOW_RULES = ("unscented", "low_rank")
 """Rules that take up to a minute for an input with more components: twice as many passes, or wide factors."""
+_WIDE = 6000
+_MATRIX_RULES = ("moment_matching",)
+"""Rules whose matrices for a value with more components exceed their limit of 4 GiB, often after minutes."""
 _DECISION = "tv_class"
 """Metric of the largest output, which is not a decision in nets without classes."""
 
@@ -37,7 +40,9 @@ class PublishedExperiment(Experiment):
 
     def extent(self, settings: Settings) -> str:
         size = self.size(settings)
-        return f"{size.nets} nets of installed packages; {size.inputs} inputs and 3 noise levels for each net"
+        inputs = size.inputs or 1
+        counts = f"{inputs} inputs, {_fewer(inputs)} for slow nets"
+        return f"{size.nets} nets of installed packages; {counts}; 3 noise levels for each net"
 
     def check(self, settings: Settings) -> None:
         canonical_rules(settings.rules or self.rules, settings.plugins)
@@ -47,51 +52,78 @@ class PublishedExperiment(Experiment):
 
         A UserError is raised if none is installed.
         """
-        from ..published import install_command, published_nets
+        from ..published import NotInstalledError, install_command, published_nets
 
         parts: list[pd.DataFrame] = []
         groups: dict[str, Group] = {}
         left_out: list[LeftOut] = []
-        for published in published_nets().values():
+        not_installed: dict[str, PublishedNet] = {}
+        for name, published in published_nets().items():
             try:
                 plan = self._plan_of(published, settings)
+            except NotInstalledError:
+                not_installed[name] = published
+                continue
             except (UserError, RunFailedError) as error:
-                left_out.append(LeftOut(None, f"published:{published.name}", str(error)))
+                left_out.append(LeftOut(None, f"published:{name}", str(error)))
                 continue
             parts.append(plan.rows)
             groups |= plan.groups
             left_out += plan.left_out
+        # One line for all of them, with one command.
+        reason = f"{', '.join(not_installed)}: packages missing or of another version; "
+        reason += install_command(not_installed)
+        left_out += [LeftOut(None, f"published:{name}", reason) for name in not_installed]
         if not parts:
-            first = left_out[0]
-            command = install_command(published_nets())
-            raise UserError(
-                f"no published net can be measured: {command} (first {first.where}: {first.reason})"
-            )
+            reasons = dict.fromkeys(line.reason for line in left_out)
+            raise UserError(f"no published net can be measured: {'; '.join(reasons)}")
         return Plan(pd.concat(parts, ignore_index=True), groups, tuple(left_out))
 
     def _plan_of(self, published: PublishedNet, settings: Settings) -> Plan:
         from .own_net import own_experiment
 
         size = self.size(settings)
-        net = examined(published, size.inputs)
+        net = examined(published, _inputs_of(published, settings, size))
         noise, design = noise_of(published.noise), settings.design
         most = min(settings.sampling.samples, size.samples or published.samples)
         samples = design.samples or min(published.samples, most)
         design = replace(design, noise=noise, sigmas=published.sigmas, samples=samples)
-        experiment, fitted, _ = own_experiment(net, replace(settings, design=design))
+        # A pilot of the default size would take most of the time of a net with few samples.
+        pilot_samples = min(settings.sampling.pilot_samples, samples)
+        sampling = replace(settings.sampling, pilot_samples=pilot_samples)
+        experiment, fitted, _ = own_experiment(net, replace(settings, design=design, sampling=sampling))
         metrics = tuple(metric for metric in experiment.metrics if metric in self.metrics)
         if not published.has_class:
             metrics = tuple(metric for metric in metrics if metric != _DECISION)
         rules = settings.rules or self.rules
         left_out = []
-        if not settings.slow_rules and net.inputs[0].numel() > _MANY_INPUTS:
-            skipped = [rule for rule in rules if rule in _SLOW_RULES]
-            reason = f"{', '.join(skipped)} take long on published:{published.name}; --slow-rules runs them"
-            left_out = [LeftOut(rule, f"published:{published.name}", reason) for rule in skipped]
-            rules = tuple(rule for rule in rules if rule not in _SLOW_RULES)
+        if not settings.slow_rules:
+            skipped = [rule for rule in _slow_rules(net) if rule in rules]
+            where = f"published:{published.name}"
+            # One line for all rules of a net, which a run prints once.
+            reason = f"--slow-rules also runs {', '.join(skipped)} on {where}, slow or too large for memory"
+            left_out = [LeftOut(rule, where, reason) for rule in skipped]
+            rules = tuple(rule for rule in rules if rule not in skipped)
         plan = replace(experiment, metrics=metrics, rules=rules).plan(fitted, [net])
         rows = plan.rows.assign(experiment=self.name)
         return replace(plan, rows=rows, left_out=(*left_out, *plan.left_out))
+
+
+def _inputs_of(published: PublishedNet, settings: Settings, size: Size) -> int | None:
+    """Return the number of inputs to measure, unless a number is given half as many for slow nets."""
+    if published.is_slow and size.inputs and not settings.design.inputs:
+        return _fewer(size.inputs)
+    return size.inputs
+
+
+def _fewer(inputs: int) -> int:
+    return max(1, inputs // 2)
+
+
+def _slow_rules(net: OwnNet) -> tuple[str, ...]:
+    """Return the rules that only --slow-rules runs on a net."""
+    many_inputs = _SLOW_RULES if net.inputs[0].numel() > _MANY_INPUTS else ()
+    return many_inputs + (_MATRIX_RULES if net.widest > _WIDE else ())
 
 
 def examined(published: PublishedNet, rows: int | None = None) -> OwnNet:

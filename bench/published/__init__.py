@@ -13,9 +13,16 @@ from sdp_ref.errors import not_found
 from sdp_ref.registry import instances
 
 from ..errors import UserError
-from .base import PublishedNet, install_command
+from .base import NotInstalledError, PublishedNet, install_command
 
-__all__ = ["PUBLISHED", "PublishedNet", "install_command", "published_net", "published_nets"]
+__all__ = [
+    "PUBLISHED",
+    "NotInstalledError",
+    "PublishedNet",
+    "install_command",
+    "published_net",
+    "published_nets",
+]
 
 
 PUBLISHED = "published"

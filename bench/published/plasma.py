@@ -58,7 +58,7 @@ NET = PublishedNet(
     inputs=inputs,
     noise="scales:0.5/0.5/0.2/0.2/0.1/0.1/0.01/0.05/0.2/0.02",
     sigmas=(0.3, 1.0, 3.0),
-    samples=200_000,
+    samples=20_000,
     levels="0.3, 1 and 3 times the errors of fitted profiles: 0.5 in gradients of temperature",
     has_class=False,
 )

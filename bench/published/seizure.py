@@ -69,7 +69,8 @@ NET = PublishedNet(
     build=build,
     inputs=inputs,
     sigmas=(0.01, 0.1, 0.5),
-    samples=5_000,
+    samples=1_000,
     levels="noise of 1, 10 and 50 % of a bin's standard deviation over time",
     has_class=True,
+    is_slow=True,
 )

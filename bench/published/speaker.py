@@ -79,7 +79,8 @@ NET = PublishedNet(
     build=build,
     inputs=inputs,
     sigmas=(0.00001, 0.0001, 0.001),
-    samples=5_000,
+    samples=1_000,
     levels="noise of 0.1, 1 and 10 % of a loud band",
     has_class=True,
+    is_slow=True,
 )

@@ -48,7 +48,7 @@ NET = PublishedNet(
     inputs=inputs,
     noise="scales:0.5/3/0.2/0.2/0.5",
     sigmas=(0.3, 1.0, 3.0),
-    samples=500_000,
+    samples=50_000,
     levels="0.3, 1 and 3 times the errors of sensors: 0.5 °C, 3 %, 0.2 m/s, 0.2 m/s², 0.5 % of grade",
     has_class=False,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, as_completed, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from ..errors import UserError, one_line
 from ..executors import lost_worker_errors
 from ..executors.local import LocalProcesses
 from ..experiments import costs
-from ..experiments.base import Experiment, Group, Plan
+from ..experiments.base import Experiment, Group, Plan, RuleBegun
 from ..experiments.law_group import LawGroup
 from ..experiments.plan import plan_of
 from ..identity import software
@@ -25,7 +25,17 @@ from ..nets.net import Net, best_classifier
 from ..nets.recipes import Recipe
 from ..progress import Meter, Progress
 from ..reasons import Reason, reasons
-from ..results.columns import CELL, FAILED, MEASURED, UNDEFINED, UNSUPPORTED, measurements, outcome
+from ..results.columns import (
+    CELL,
+    FAILED,
+    MEASURED,
+    MEASUREMENT,
+    UNDEFINED,
+    UNSUPPORTED,
+    measurements,
+    outcome,
+    typed,
+)
 from ..results.folder import Stored, Writer, new_run, read
 from ..settings import Settings
 
@@ -183,22 +193,50 @@ def execute(
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Run groups, and yield the name and the measurements of each once it is finished.
 
-    If a worker dies or exceeds its time limit, its rows have failed. Errors in a worker outside the measured
-    code are bugs of the project and are raised here.
+    If a worker dies or exceeds its time limit, its rows have failed. If it died during the work for one rule,
+    only the rows of this rule have failed, and the others are measured by another worker. Errors in a worker
+    outside the measured code are bugs of the project and are raised here.
     """
-    futures: dict[Future[pd.DataFrame], str] = {}
+    running: dict[Future[pd.DataFrame], tuple[str, pd.DataFrame]] = {}
+    failed_by_group: dict[str, list[pd.DataFrame]] = {}
+
+    def submit(name: str, rows: pd.DataFrame) -> None:
+        running[executor.submit(run_group, plan.groups[name], rows)] = name, rows
+
     for name, rows in rows_by_group.items():
-        futures[executor.submit(run_group, plan.groups[name], rows)] = name
-    for future in as_completed(futures):
-        name = futures.pop(future)
-        try:
-            measured = future.result()
-        except lost_worker_errors() as error:
-            rows = rows_by_group[name]
-            cells = list(rows[CELL].drop_duplicates().itertuples(index=False, name=None))
-            failed = [outcome(unit, rule, metric, FAILED, one_line(error)) for unit, rule, metric in cells]
-            measured = measurements(rows, failed)
-        yield name, measured
+        submit(name, rows)
+    while running:
+        finished, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in finished:
+            name, rows = running.pop(future)
+            try:
+                measured = future.result()
+            except lost_worker_errors() as error:
+                is_cause = _is_cause(rows, error)
+                measured = _failed(rows[is_cause], error)
+                if not is_cause.all():
+                    failed_by_group.setdefault(name, []).append(measured)
+                    submit(name, rows[~is_cause])
+                    continue
+            if name in failed_by_group:
+                whole = pd.concat([*failed_by_group.pop(name), measured], ignore_index=True)
+                measured = typed(whole, MEASUREMENT)
+            yield name, measured
+
+
+def _is_cause(rows: pd.DataFrame, error: Exception) -> pd.Series:
+    """Return which rows may have ended a worker: those of the rule that it was working on, or all."""
+    message = getattr(error, "last_message", None)
+    if isinstance(message, RuleBegun) and message.rule in set(rows["rule"]):
+        return rows["rule"] == message.rule
+    return pd.Series(True, rows.index)
+
+
+def _failed(rows: pd.DataFrame, error: Exception) -> pd.DataFrame:
+    cells = rows[CELL].drop_duplicates().itertuples(index=False, name=None)
+    reason = one_line(error)
+    failed = [outcome(unit, rule, metric, FAILED, reason) for unit, rule, metric in cells]
+    return measurements(rows, failed)
 
 
 def _measure(

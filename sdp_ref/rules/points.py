@@ -49,9 +49,7 @@ class PointRule(Rule):
             notes = [] if self.bend else _notes(weights)
             points, weights = points.to(x.location.device), weights.to(x.location.device)
             inputs = placed(x, points.expand(x.batch, -1, -1)).flatten(0, 1)
-            rows = max(1, _VALUES // x.dimension)
-            evaluated = [check_outputs(part, net(part)) for part in inputs.split(rows)]
-            outputs = torch.cat(evaluated).unflatten(0, (x.batch, len(points)))
+            outputs = outputs_at(net, inputs).unflatten(0, (x.batch, len(points)))
             event = outputs.shape[2:]
             values, weights = outputs.flatten(2).double(), weights.unsqueeze(1)
             # Large weights of both signs cancel: keep the outputs themselves out of these sums.
@@ -84,6 +82,12 @@ def _notes(weights: Tensor) -> list[str]:
     if bool((weights >= 0).all()):
         return []
     return [f"weights of both signs: {len(weights)} points vary as {effective_points(weights):.3g} samples"]
+
+
+def outputs_at(net: Net, points: Tensor) -> Tensor:
+    """Outputs of a net at points (P, *event), in parts, since values inside a net need more memory."""
+    rows = max(1, _VALUES // max(1, points.shape[1:].numel()))
+    return torch.cat([check_outputs(part, net(part)) for part in points.split(rows)])
 
 
 def placed(x: Gaussian | DiagonalGaussian, normals: Tensor) -> Tensor:
@@ -273,7 +277,7 @@ class DividedDifference(Rule):
             axes = self.step * torch.eye(n, dtype=torch.float64, device=x.location.device)
             points = torch.cat([torch.zeros_like(axes[:1]), axes, -axes])
             inputs = placed(x, points.expand(x.batch, -1, -1)).flatten(0, 1)
-            outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, 2 * n + 1))
+            outputs = outputs_at(net, inputs).unflatten(0, (x.batch, 2 * n + 1))
             event, dtype = outputs.shape[2:], outputs.dtype
             centre, above, below = outputs.flatten(2).double().split([1, n, n], 1)
             slope, bend = (above - below) / 2, (above + below) / 2 - centre

@@ -19,8 +19,8 @@ from sdp_ref.errors import NoFormulaError, UnsupportedError
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
-from sdp_ref.rules.base import Rule, check_outputs, stored, with_checked_outputs
-from sdp_ref.rules.points import placed
+from sdp_ref.rules.base import Rule, stored, with_checked_outputs
+from sdp_ref.rules.points import outputs_at, placed
 from sdp_ref.rules.rows import evaluates
 
 
@@ -135,7 +135,7 @@ class MonteCarlo(Rule):
             if not hasattr(x, "variance"):
                 raise UnsupportedError(self.name, f"{type(x).__name__} input, whose samples have no moments")
             inputs = self._inputs(x).flatten(0, 1)
-            outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, self.samples))
+            outputs = outputs_at(net, inputs).unflatten(0, (x.batch, self.samples))
             event = outputs.shape[2:]
             outputs = outputs.flatten(2)
             mean = outputs.mean(1)
@@ -331,7 +331,7 @@ class ControlVariate(MonteCarlo):
                 )
             normals = self._normals(x, x.dimension)
             inputs = placed(x, normals).flatten(0, 1)
-            outputs = check_outputs(inputs, net(inputs)).unflatten(0, (x.batch, self.samples))
+            outputs = outputs_at(net, inputs).unflatten(0, (x.batch, self.samples))
             event, dtype = outputs.shape[2:], outputs.dtype
             values = outputs.flatten(2).double()
             regression = self.coefficient == "regression"

@@ -29,6 +29,8 @@ from ..choice import Standing, as_accurate, draw, front
 from ..compute import answer, comparison, shares_by_noise, short_answer, win_shares
 
 _CLASSIFIERS = "images and sequences"
+_PUBLISHED = "published"
+"""Name of the experiment on nets that others trained."""
 
 
 def _over_floor(
@@ -183,7 +185,22 @@ def rows(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits) -> list[
     return table
 
 
-def _result(use: RankedUse, frame: pd.DataFrame, traits: RuleTraits) -> UseResult | None:
+def results_on_published(frame: pd.DataFrame, traits: RuleTraits) -> dict[str, UseResult]:
+    """Return the result of each use on published nets, by title; `frame` is that of their experiment.
+
+    A setting is the lowest, middle or highest noise level of every net. Nets are thus replicates, so that
+    intervals hold for nets like these.
+    """
+    if frame.empty:
+        return {}
+    rows = frame.assign(level=frame.groupby("net", observed=True)["sigma"].rank(method="dense"))
+    by_use = {use.title: _result(use, rows, traits, ("level",)) for use in USES}
+    return {title: result for title, result in by_use.items() if result}
+
+
+def _result(
+    use: RankedUse, frame: pd.DataFrame, traits: RuleTraits, setting: Sequence[str] = SETTING
+) -> UseResult | None:
     is_heavy = frame["noise"] == CAUCHY.family
     measurements = frame[
         frame["metric"].isin(use.metrics) & ~frame["component"].isin(BOUNDS) & (is_heavy == use.heavy)
@@ -191,7 +208,7 @@ def _result(use: RankedUse, frame: pd.DataFrame, traits: RuleTraits) -> UseResul
     measurements = measurements.drop_duplicates(
         ["net", "input", "noise", "sigma", "rule", "metric", "component"]
     )
-    overall = Overall.from_measurements(measurements, use.score, traits)
+    overall = Overall.from_measurements(measurements, use.score, traits, setting)
     if overall is None:
         return None
     deterministic = [rule for rule in overall.rules if not traits.is_sampling(rule)]
@@ -205,21 +222,26 @@ def _result(use: RankedUse, frame: pd.DataFrame, traits: RuleTraits) -> UseResul
     if math.isfinite(overall.half_width(ranking_of_all.leader)):
         advised = ranking_of_all.cheapest(seconds)
     ranking = rank(overall, deterministic)
-    partial = _partial(use, measurements, overall, ranking.leader, traits)
+    partial = _partial(use, measurements, overall, ranking.leader, traits, setting)
     return UseResult(use, overall, costs, advised, ranking, partial)
 
 
 def _partial(
-    use: RankedUse, measurements: pd.DataFrame, overall: Overall, leader: str, traits: RuleTraits
+    use: RankedUse,
+    measurements: pd.DataFrame,
+    overall: Overall,
+    leader: str,
+    traits: RuleTraits,
+    setting: Sequence[str],
 ) -> str:
     """The most accurate rule with too few settings that is significantly better than the leader there."""
     better = []
     not_compared = set(measurements["rule"]).difference(overall.rules)
     others = [rule for rule in not_compared if not traits.is_sampling(rule)]
     for rule in others:
-        units = measurements.loc[measurements["rule"] == rule, [*SETTING, *UNIT]].drop_duplicates()
+        units = measurements.loc[measurements["rule"] == rule, [*setting, *UNIT]].drop_duplicates()
         rows = measurements[measurements["rule"].isin([rule, leader])].merge(units)
-        pair = Overall.from_measurements(rows, use.score, traits)
+        pair = Overall.from_measurements(rows, use.score, traits, setting)
         if pair and pair.beats(rule, leader, len(others)):
             means = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
             text = f"in {pair.settings} of {overall.measured_settings} settings: {', '.join(means)}"
@@ -230,16 +252,24 @@ def _partial(
     return text
 
 
-def which_rule(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> str:
-    """The recommended rules of each family in words, for as many uses as a short answer has room for."""
-    sentences = []
+def which_rule(
+    names: Sequence[str], rows: Sequence[UseRow], published: Mapping[str, UseResult], traits: RuleTraits
+) -> str:
+    """The recommended rules of each family and of `published` nets (by use), for the uses that have room."""
+    results_by_use: dict[str, dict[str, UseResult]] = {}
     for row in sorted(rows, key=lambda row: row.use is not WHOLE):
+        families = dict(zip(names, row.results, strict=True))
+        results_by_use[row.use.title] = {name: result for name, result in families.items() if result}
+    for use, result in published.items():
+        nets = int(result.overall.nets.max()) + 1
+        results_by_use.setdefault(use, {})[f"{nets} nets that others published"] = result
+    sentences = []
+    for use, results in results_by_use.items():
         families_of_action: dict[str, list[str]] = {}
-        for name, result in zip(names, row.results, strict=True):
-            if result:
-                families_of_action.setdefault(traits.action(result.advised), []).append(name)
+        for name, result in results.items():
+            families_of_action.setdefault(traits.action(result.advised), []).append(name)
         advice = [f"{action} on {labels.listed(nets)}" for action, nets in families_of_action.items()]
-        sentences.append(f"{row.use.title[0].upper()}{row.use.title[1:]}: {labels.listed(advice)}.")
+        sentences.append(f"{use[0].upper()}{use[1:]}: {labels.listed(advice)}.")
     return brief(sentences)
 
 
@@ -248,7 +278,7 @@ WORDS = 40
 
 
 def brief(sentences: Sequence[str]) -> str:
-    """Return the first sentences that have at most `WORDS` words together; at least one."""
+    """Return the first sentences that have at most `WORDS` words together; at least one if there is one."""
     count = 1
     while count < len(sentences) and len(" ".join(sentences[: count + 1]).split()) <= WORDS:
         count += 1
@@ -393,12 +423,14 @@ class Overview(Section):
         else:
             wins = win_shares(compared)
             when, shares = short_answer(wins), shares_by_noise(wins)
+        is_published = results.frame["experiment"] == _PUBLISHED
+        published = results_on_published(results.frame[is_published], results.traits)
         return {
             "measured": len(results.frame) > 0,
             "failed": len(results.failed),
             "families": names,
             "rows": table,
-            "which_rule": which_rule(names, table, results.traits),
+            "which_rule": which_rule(names, table, published, results.traits),
             "when": when,
             "when_to_sample": when_to_sample(names, table, results.traits),
             "recommended": results.traits.recommended,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ....bench.published import PUBLISHED, PublishedNet, install_command, published_nets
-from ...section import Context, Study
+from ...results import Results
+from ...section import Context, Section
 from ...style.names import RuleTraits
 
 if TYPE_CHECKING:
@@ -18,35 +19,53 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answers:
-    """The recommendations for one published net, by use and noise level."""
+    """The recommendations for one published net, by use and noise level.
+
+    `samples` has, by use and noise level, the number of Monte Carlo samples that are as accurate as
+    linearisation, with ``"<"`` or ``">"`` before it if it is outside the measured range. `judged` has the
+    rows of the comparison at equal cost, and `inputs` and `oracle` are numbers of inputs and of samples.
+    """
 
     net: PublishedNet
     recommendations: Sequence[Recommendation]
+    samples: Mapping[tuple[str, float], tuple[str, float]]
+    judged: Sequence[Mapping[str, object]]
+    inputs: int
+    oracle: int
 
     def for_use(self, use: str) -> list[Recommendation]:
         return [answer for answer in self.recommendations if answer.use.name == use]
 
 
-class PublishedNets(Study):
+class PublishedNets(Section):
     name = "published-nets"
     title = "Published nets"
     order = 55
     experiments = ("published",)
 
-    def content(self, own: pd.DataFrame, traits: RuleTraits) -> Context | None:
+    def build(self, results: Results) -> Context | None:
+        measurements = results.frame[results.frame["experiment"].isin(self.experiments)]
+        if measurements.empty:
+            return None
         from ...recommendation.answers import USES  # imports torch
+        from .comparison import equal_compute, transfers
 
-        answers = list(answers_by_net(own, traits))
+        answers = list(answers_by_net(measurements, results.traits))
         if not answers:
             return None
+        # Small results of one run are compared with the committed ones.
+        suite = results.committed or results
         uses = [use.name for use in USES if any(answer.for_use(use.name) for answer in answers)]
+        judged = pd.DataFrame([row for answer in answers for row in answer.judged])
         return {
             "nets": answers,
             "uses": uses,
             "limits": {use.name: use.limit for use in USES},
             "summary": summary(answers).to_dict("index"),
-            "ties": ties(answers, traits),
+            "ties": ties(answers, results.traits),
             "install": install_command(published_nets()),
+            "transfers": transfers(suite, measurements),
+            "equal": equal_compute(suite, judged) if len(judged) else [],
         }
 
 
@@ -54,19 +73,33 @@ def answers_by_net(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Answers]
     """Yield the recommendations for each published net among the measurements."""
     from ...recommendation.answers import recommendations
     from ...recommendation.judging import cost_tables
+    from .comparison import judged_settings, samples_needed
 
     for name, net in published_nets().items():
         measured = frame[frame["network"].astype(str).str.startswith(f"{PUBLISHED}:{name} ")]
-        if not measured.empty:
-            yield Answers(net, recommendations(measured, traits, cost_tables(measured, traits)))
+        if measured.empty:
+            continue
+        answers = recommendations(measured, traits, cost_tables(measured, traits))
+        needed = list(samples_needed(measured, answers, traits))
+        yield Answers(
+            net,
+            answers,
+            {(answer.use.name, answer.sigma): (bound, count) for answer, bound, count, _ in needed},
+            list(judged_settings(name, needed)),
+            inputs=measured["input"].nunique(),
+            oracle=int(measured["samples"].max()),
+        )
 
 
 def summary(answers: Sequence[Answers]) -> pd.DataFrame:
     """Count settings (a net at a noise level) by use and by whether linearisation is accurate there.
 
-    The index has the uses; the columns are "nets", "settings", "accurate", "inaccurate" and "undecided". The
-    accuracy is that for the measured inputs.
+    The index has the uses; the columns are "nets", "settings", "accurate", "inaccurate" and "undecided", and
+    the 95 % interval of the accurate share over nets, "low" and "high". The accuracy is that for the measured
+    inputs.
     """
+    from .comparison import share_interval
+
     words = {True: "accurate", False: "inaccurate", None: "undecided"}
     rows = [
         {
@@ -83,6 +116,9 @@ def summary(answers: Sequence[Answers]) -> pd.DataFrame:
     counts = counts.reindex(columns=list(words.values()), fill_value=0)
     counts.insert(0, "settings", counts.sum(axis=1))
     counts.insert(0, "nets", table.groupby("use")["net"].nunique())
+    outcomes = table.assign(accurate=table["outcome"] == "accurate")
+    for use, of_use in outcomes.groupby("use"):
+        counts.loc[use, ["low", "high"]] = share_interval(of_use, "accurate")
     return counts
 
 

@@ -81,9 +81,52 @@ def test_without_any_package_the_install_command_is_the_error(monkeypatch):
     missing = {name: replace(net, package=f"no-such-{name}") for name, net in published_nets().items()}
     monkeypatch.setattr("sdp_bench.bench.published.published_nets", lambda: missing)
     with pytest.raises(
-        UserError, match="no published net can be measured: pip install --no-deps no-such-air"
+        UserError, match=r"no published net can be measured: .* of another version; pip install --no-deps no-"
     ):
         experiment("published").plan(preset("smoke"), [])
+
+
+def small_net():
+    return torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1)).eval()
+
+
+@pytest.fixture
+def installed_one(package, monkeypatch):
+    """Three published nets; one is installed, and the packages of the others are missing or older."""
+    torch.manual_seed(0)
+    net = small_net()
+    nets = {
+        "vehicle": replace(package, build=lambda _: net, is_slow=True),
+        "rnet": replace(published_net("rnet"), package="no-such-package"),
+        "plasma": replace(published_net("plasma"), package="someones-net", version="2.0"),
+    }
+    monkeypatch.setattr("sdp_bench.bench.published.published_nets", lambda: nets)
+    monkeypatch.setattr("sdp_bench.bench.nets.own.programs.published_net", nets.__getitem__)
+
+
+@pytest.mark.usefixtures("installed_one")
+def test_packages_that_are_missing_or_differ_are_one_line_and_the_others_are_measured():
+    plan = experiment("published").plan(preset("quick"), [])
+    assert {line.where for line in plan.left_out} == {"published:rnet", "published:plasma"}
+    assert {line.reason for line in plan.left_out} == {
+        "rnet, plasma: packages missing or of another version; pip install --no-deps no-such-package==2.6.0 "
+        "someones-net==2.0"
+    }
+    assert set(plan.rows["network"]) == {"published:vehicle 5 to 1"}
+
+
+@pytest.mark.usefixtures("installed_one")
+@pytest.mark.parametrize(("overrides", "inputs"), [({}, 5), ({"inputs": 4}, 4)])
+def test_a_slow_net_has_half_as_many_inputs_unless_a_number_is_given(overrides, inputs):
+    plan = experiment("published").plan(preset("paper", overrides), [])
+    assert plan.rows["input"].nunique() == inputs
+
+
+@pytest.mark.usefixtures("installed_one")
+def test_a_pilot_is_not_larger_than_the_oracle():
+    plan = experiment("published").plan(preset("quick"), [])
+    assert set(plan.rows["samples"]) == {1000}
+    assert {group.settings.sampling.pilot_samples for group in plan.groups.values()} == {1000}
 
 
 def test_crepe_hears_the_pitches_of_tones():

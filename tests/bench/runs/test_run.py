@@ -9,8 +9,9 @@ import torch
 
 import sdp_ref
 from sdp_bench.bench.errors import RefusedError, UserError
-from sdp_bench.bench.executors.local import LocalProcesses
-from sdp_bench.bench.experiments import PRESETS, experiment, preset, versions
+from sdp_bench.bench.executors.local import LocalProcesses, send
+from sdp_bench.bench.experiments import PRESETS, experiment, law_group, preset, versions
+from sdp_bench.bench.experiments.base import RuleBegun
 from sdp_bench.bench.experiments.plan import traits_of
 from sdp_bench.bench.metrics.distances import GaussianDivergence
 from sdp_bench.bench.metrics.oracle import Oracle, Prediction
@@ -283,6 +284,40 @@ def test_a_dead_worker_is_a_failed_group(tmp_path, plan):
     assert lines["metric"].isna().all()
     assert len(lines) == len(requested.drop_duplicates(["unit", "rule"]))
     assert [*left(plan, tmp_path / "r")] == [second]
+
+
+def _die_at_sdp(group, rows):
+    if "sdp" in set(rows["rule"]):
+        send(RuleBegun("sdp"))
+        _die()
+    return run.run_group(group, rows)
+
+
+def test_a_rule_that_ends_its_worker_fails_alone(tmp_path, plan):
+    class Dying(LocalProcesses):
+        def submit(self, fn, /, *args):
+            return super().submit(_die_at_sdp, *args)
+
+    name = next(iter(plan.groups))
+    with Dying(1, 1) as executor:
+        run_all(tmp_path / "r", plan, [name], executor=executor)
+    rows = statuses(tmp_path / "r")
+    requested = plan.rows[plan.rows["group"] == name]
+    assert len(rows.drop_duplicates(CELL)) == len(requested.drop_duplicates(CELL))
+    by_status = rows.groupby("status")["rule"].agg(set)
+    assert by_status[FAILED] == {"sdp"}
+    assert by_status[MEASURED] == set(TINY.rules) - {"sdp"}
+    assert rows.loc[rows["status"] == FAILED, "reason"].str.contains("worker process died").all()
+
+
+def test_a_worker_says_which_rule_it_works_on(plan, monkeypatch):
+    sent = []
+    monkeypatch.setattr(law_group, "send", sent.append)
+    name, group = next(iter(plan.groups.items()))
+    monkeypatch.setattr(law_group.Oracle, "resident", property(lambda _: sent.append("oracle")))
+    run.run_group(group, plan.rows[plan.rows["group"] == name])
+    before_oracles = sent[: sent.index("oracle")]
+    assert before_oracles == [*map(RuleBegun, TINY.rules), None]
 
 
 def _die(*_):

@@ -147,7 +147,7 @@ def test_answers_have_as_many_sentences_as_fit():
 
 def test_the_recommended_rule_is_named_for_the_whole_distribution_first(data, result_by_use):
     table = rows(families(data), TRAITS)
-    text = which_rule(["small nets"], table, TRAITS)
+    text = which_rule(["small nets"], table, {}, TRAITS)
     action = TRAITS.action(result_by_use["whole distribution"].advised)
     assert text.startswith(f"Whole distribution: {action} on small nets.")
     assert len(text.split()) <= WORDS
