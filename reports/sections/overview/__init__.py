@@ -42,7 +42,8 @@ def _over_floor(
 
 
 def _shared(score: float) -> str:
-    return labels.number(1 - score, 2)
+    shared = min(max(1 - score, 0.0), 1.0)  # an interval can exceed what a mass can be
+    return labels.number(shared, 2)
 
 
 def _factor(score: float) -> str:

@@ -54,9 +54,11 @@ class Transfer:
         if rule not in overall.rules:
             return "not measured"
         leader = overall.rules[0]
+        if not math.isfinite(overall.half_width(leader)):
+            return "undecided: too few nets and inputs"
         if rule != leader and overall.beats(leader, rule, len(overall.rules) - 1):
             return "differs: it is less accurate"
-        return "differs: it is tied with the best and slower"
+        return "differs: a cheaper rule is tied with it"
 
     @property
     def is_compared(self) -> bool:
@@ -108,6 +110,8 @@ def samples_needed(
         needed = as_accurate(answer.linear.score, curve)
         if needed is None:
             continue
+        if needed[1] <= min(curve):  # fewer samples were not measured
+            needed = "<", needed[1]
         factor = math.nan
         if costs.sampling and LINEAR in costs.by_rule:
             factor = costs.sampling.seconds(needed[1]) / costs.by_rule[LINEAR].seconds

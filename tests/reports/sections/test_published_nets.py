@@ -49,7 +49,7 @@ def with_errors(error):
         (0.001, ("", 1000.0), "inside"),  # accurate, and 1000 samples take 100 times as long
         (0.0001, (">", 1000.0), "inside"),
         (0.009, ("", 100 * 10 ** (1 / 9)), "inside"),  # linear in log k between 100 and 1000
-        (0.1, ("", 10.0), "sampling"),  # not accurate enough
+        (0.1, ("<", 10.0), "sampling"),  # not accurate enough
         (0.5, ("<", 10.0), "sampling"),
     ],
 )
