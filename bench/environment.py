@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from collections.abc import Iterator
@@ -24,6 +25,14 @@ def cores() -> int:
         return int(joblib.cpu_count())
     except ValueError as error:
         raise UserError(f"LOKY_MAX_CPU_COUNT is not a number of processors: {error}") from error
+
+
+def busy() -> str:
+    """Return a warning if the load average exceeds the number of processors, else an empty text."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load <= cores():
+        return ""
+    return f"the machine was busy (load average {load:.1f}, {cores()} processors): repeat on a quiet one"
 
 
 def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:

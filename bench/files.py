@@ -136,6 +136,16 @@ def is_csv(path: Path | str) -> bool:
     return str(path).lower().endswith(".csv")
 
 
+def column_names(path: Path) -> tuple[str, ...]:
+    """Return the names in the first line of a CSV table; nothing for a table or file without names."""
+    if not is_csv(path):
+        return ()
+    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+        first = next((line for line in csv.reader(file) if any(map(str.strip, line))), [])
+    names = [name.strip() for name in first]
+    return () if any(map(is_number, names)) else tuple(names)
+
+
 def read_csv(path: Path) -> np.ndarray:
     """Read numbers separated by commas, shape (lines, columns); a first line without any number is a header.
 

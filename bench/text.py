@@ -29,6 +29,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("?", text)
 
 
+def plural(count: int, one: str) -> str:
+    """Format a count with its noun: ``1 net``, ``2,000 nets``."""
+    return f"{count:,} {one if count == 1 else one + 's'}"
+
+
 def shown(value: object) -> str:
     """Return a short description of a value on one line, for an error message."""
     text = on_one_line(repr(value))

@@ -1,36 +1,48 @@
-"""Relative times of rules over versions: measure them with asv, and write their page.
+"""History of speed: measure versions with asv, and write a page with a line for each benchmark.
 
 python benchmarks/history.py measure MACHINE CPU [COMMIT...]   # versions since 0.15, to benchmarks/results
 python benchmarks/history.py page RESULTS OUTPUT.html          # a page that opens without a network
+
+RESULTS is a folder of asv's results, such as .asv/results.
 """
 
 from __future__ import annotations
 
-import io
+import functools
 import itertools
+import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
-import seaborn as sns
 from asv.results import iter_results
+from asv.step_detect import detect_steps
+
+from sdp_bench.reports.style.labels import number
+from sdp_bench.reports.style.names import RuleTraits
+from sdp_bench.reports.writing import rendered
 
 ROOT = Path(__file__).parents[1]
 RESULTS, COMMITTED = ROOT / ".asv/results", ROOT / "benchmarks/results"
+BASELINES = {
+    "gate": "reports/baselines/ci.json",
+    "runtime of the report": "reports/baselines/runtime.csv",
+}
+"""Committed files with times, which later measurements are compared with."""
 FIRST = (0, 15)
-RATIO = "ratios.RelativeCost.track_ratio"
-SPREAD = "ratios.RelativeCost.track_spread_of_ratio"
-COLUMNS = ["machine", "cpu", "version", "net", "method", "phase", "ratio", "spread"]
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-KEYS = ["net", "phase", "method"]
-NOTE = """Time of a rule as a multiple of the regular pass, on one thread: median over rounds in which both
-are timed in turn, with the ratio of the quartiles over rounds in parentheses. Batches: 32 inputs for
-mlp-4x100, 16 for cnn3, 2 for resnet18. Versions are the commits that raised them; others have a hash."""
+SERIES = ["machine", "cpu", "environment", "benchmark", "parameters"]
+"""Columns that identify a series of values over commits."""
+WIDTH, HEIGHT, MARGIN = 160, 28, 3
+"""Size of a line, and its distance from the edge."""
 
 
 def git(*arguments: str) -> str:
@@ -75,56 +87,178 @@ def keep(machine: str) -> None:
         (COMMITTED / machine / name).write_text(text, encoding="utf-8")
 
 
+@functools.cache
+def label(commit: str) -> str:
+    """Version of a commit, with its hash unless it raised the version; the hash alone if git lacks it."""
+    try:
+        return _releases().get(commit) or f"{version_at(commit)} ({commit[:8]})"
+    except (subprocess.CalledProcessError, FileNotFoundError, KeyError, ValueError):
+        return commit[:8]
+
+
+@functools.cache
+def _releases() -> dict[str, str]:
+    return releases()
+
+
+def commits_since(commit: str) -> int | None:
+    """Number of commits after a commit, up to that of the working tree; None if git does not know it."""
+    try:
+        return int(git("rev-list", "--count", f"{commit}..HEAD"))
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        return None
+
+
 def table(folder: str) -> pd.DataFrame:
-    """Ratios in asv's results, one per row, oldest commit first."""
-    released, rows = releases(), []
-    for results in sorted(iter_results(folder), key=lambda results: results.date):
-        if RATIO not in results.get_all_result_keys():
+    """Values in asv's results, one per row, oldest commit first; times are in UTC.
+
+    The columns are :data:`SERIES`, commit, date (of the commit), measured (time) and value.
+    """
+    rows = []
+    for results in iter_results(folder):
+        environment = "existing environment" if "existing" in results.env_name else results.env_name
+        setting = results.params["machine"], results.params["cpu"], environment
+        date = datetime.fromtimestamp(results.date / 1000, UTC)
+        for benchmark in sorted(results.get_all_result_keys()):
+            params = results.get_result_params(benchmark)
+            measured = results.started_at.get(benchmark)
+            for key, value in zip(
+                itertools.product(*params), results.get_result_value(benchmark, params) or (), strict=False
+            ):
+                names = ", ".join(name.strip("'") for name in key)
+                row = (*setting, benchmark, names, results.commit_hash, date, measured, value)
+                rows.append(row)
+    frame = pd.DataFrame(rows, columns=[*SERIES, "commit", "date", "measured", "value"])
+    frame["value"] = pd.to_numeric(frame["value"], errors="coerce")
+    frame["measured"] = pd.to_datetime(frame["measured"], unit="ms", utc=True)
+    return frame.dropna(subset="value").sort_values("date", kind="stable", ignore_index=True)
+
+
+def series(frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield variables of the template for each series of values: its line and its last step."""
+    for key, values in frame.groupby(SERIES, sort=False):
+        values = values.drop_duplicates("commit", keep="last")
+        numbers = values["value"].to_list()
+        commits = values["commit"].to_list()
+        steps = detect_steps(numbers)
+        yield dict(zip(SERIES, key, strict=True)) | {
+            "line": line(numbers, [label(commit) for commit in commits], steps),
+            "newest": numbers[-1],
+            "commit": commits[-1],
+            "step": last_step(commits, steps),
+            "values": dict(zip(commits, numbers, strict=True)),
+        }
+
+
+def last_step(commits: Sequence[str], steps: Sequence[tuple[Any, ...]]) -> dict[str, Any] | None:
+    """Return levels before and after the last step, and the commits between which it lies; None without."""
+    if len(steps) < 2:
+        return None
+    (_, end, before, *_), (start, _, after, *_) = steps[-2:]
+    change = after / before - 1 if before else math.nan
+    return {
+        "before": before,
+        "after": after,
+        "change": f"{100 * change:+.0f} %".replace("-", "−"),
+        "last": commits[end - 1],
+        "first": commits[start],
+    }
+
+
+def line(numbers: Sequence[float], names: Sequence[str], steps: Sequence[tuple[Any, ...]]) -> str:
+    """Small line of values as an SVG, with the levels of its steps; logarithmic for positive values."""
+    scale = math.log if min(numbers) > 0 else float
+    low, high = scale(min(numbers)), scale(max(numbers))
+    reach = max(high - low, 0.05)  # a change by less than 5 % does not fill the height
+    middle = (low + high) / 2
+
+    def x(position: float) -> str:
+        return f"{MARGIN + (WIDTH - 2 * MARGIN) * position / max(len(numbers) - 1, 1):.1f}"
+
+    def y(value: float) -> str:
+        return f"{HEIGHT / 2 - (HEIGHT - 2 * MARGIN) * (scale(value) - middle) / reach:.1f}"
+
+    points = " ".join(f"{x(position)},{y(value)}" for position, value in enumerate(numbers))
+    levels = "".join(
+        f'<path class="step" d="M{x(left)} {y(value)}H{x(right - 1)}"/>' for left, right, value, *_ in steps
+    )
+    dots = "".join(
+        f'<circle cx="{x(position)}" cy="{y(value)}" r="2"><title>{name}: {number(value)}</title></circle>'
+        for position, (name, value) in enumerate(zip(names, numbers, strict=True))
+    )
+    words = f"{number(numbers[0])} in {names[0]} to {number(numbers[-1])} in {names[-1]}"
+    return (
+        f'<svg class="spark" role="img" aria-label="{words}" viewBox="0 0 {WIDTH} {HEIGHT}">'
+        f'{levels}<polyline points="{points}"/>{dots}</svg>'
+    )
+
+
+def baselines(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the age of each baseline: of asv's results by machine, and of committed files with times."""
+    rows = []
+    for (machine, cpu, environment), values in frame.groupby(SERIES[:3], sort=False):
+        newest = values.iloc[-1]
+        about = {"name": f"asv, {machine}", "processor": cpu, "environment": environment}
+        rows.append(about | {"commit": newest["commit"], "date": values["measured"].max()})
+    for name, path in BASELINES.items():
+        try:
+            commit, _, date = git("log", "-1", "--format=%H %cI", "--", path).strip().partition(" ")
+        except (subprocess.CalledProcessError, FileNotFoundError):
             continue
-        commit, params = results.commit_hash, results.get_result_params(RATIO)
-        version = released.get(commit) or f"{version_at(commit)} ({commit[:8]})"
-        machine = results.params["machine"], results.params["cpu"]
-        columns = [results.get_result_value(name, params) for name in (RATIO, SPREAD)]
-        for key, *numbers in zip(itertools.product(*params), *columns, strict=True):
-            names = [name.strip("'") for name in key]
-            rows.append([*machine, version, *names, *numbers])
-    return pd.DataFrame(rows, columns=COLUMNS).dropna(subset="ratio")
+        if commit:
+            environment = _environment(ROOT / path)
+            rows.append(
+                {"name": f"{name}: {path}", "commit": commit, "date": pd.Timestamp(date), **environment}
+            )
+    now = datetime.now(UTC)
+    for row in rows:
+        row["label"] = label(row["commit"])
+        row["since"] = commits_since(row["commit"])
+        row["days"] = None if pd.isna(row["date"]) else (now - row["date"]).days
+        row["day"] = "" if pd.isna(row["date"]) else f"{row['date']:%Y-%m-%d}"
+    return rows
 
 
-def figure(frame: pd.DataFrame) -> str:
-    """Ratios over versions as an SVG."""
-    grid = sns.relplot(
-        frame, x="version", y="ratio", hue="method", style="method", row="phase", col="net",
-        kind="line", markers=True, dashes=False, height=2.6, aspect=1.4,
-    )  # fmt: skip
-    ticks = [2, 5, 10, 20, 50, 100]
-    grid.set(yscale="log", xlabel="", ylabel="regular passes", yticks=ticks, yticklabels=ticks)
-    grid.set_titles("{col_name}, {row_name}").tick_params(axis="x", rotation=90)
-    grid.tick_params(axis="y", which="minor", left=False, labelleft=False)
-    text = io.StringIO()
-    grid.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue().partition("<!DOCTYPE")[2].partition(">")[2]
+def _environment(path: Path) -> dict[str, str]:
+    """Processor and versions with which the times in a file were measured."""
+    if path.suffix == ".json":
+        environment = json.loads(path.read_text(encoding="utf-8"))["environment"]
+        return {"processor": environment["cpu"], "environment": f"torch {environment['torch']}"}
+    first = pd.read_csv(path, nrows=1).iloc[0]
+    return {"processor": first["device"], "environment": f"torch {first['torch']}"}
 
 
 def page(results: str, output: str) -> None:
-    """Write a figure and a table of the ratios of each machine."""
-    mpl.use("svg")
-    # text as text, which is small, and the same identifiers every time
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "sdp-bench"})
-    parts = []
-    for (machine, cpu), frame in table(results).groupby(["machine", "cpu"], sort=False):
-        cells = frame["ratio"].map("{:.4g}".format) + " (" + frame["spread"].map("{:.2f}".format) + ")"
-        wide = frame.assign(cell=cells).pivot(index=KEYS, columns="version", values="cell")
-        wide = wide[frame["version"].unique()].fillna("")
-        parts += [f"<h2>{machine}: {cpu}</h2>", figure(frame), wide.to_html()]
-    Path(output).write_text(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>sdp-bench: relative times by version</title>"
-        "<style>body {font: 15px sans-serif; margin: 2em} table {border-collapse: collapse; font-size: 12px}"
-        " td, th {padding: 2px 6px; text-align: right} svg {max-width: 100%; height: auto}</style>"
-        f"<h1>Relative times of the rules by version</h1><p>{NOTE}</p>{''.join(parts)}</html>\n",
-        encoding="utf-8",
-    )
+    """Write a line for each benchmark in a folder of asv's results, and the age of every baseline."""
+    frame = table(results)
+    if frame.empty:
+        sys.exit(f"{results} has no results of asv; `make asv` measures the current commit")
+    variables = {
+        "machines": [
+            {
+                "title": f"{machine}: {cpu}",
+                "environment": environment,
+                "series": (all_series := list(series(values))),
+                "commits": list(values["commit"].unique()),
+                "benchmarks": list(dict.fromkeys(one["benchmark"] for one in all_series)),
+            }
+            for (machine, cpu, environment), values in frame.groupby(SERIES[:3], sort=False)
+        ],
+        "labels": {commit: label(commit) for commit in frame["commit"].unique()},
+        "baselines": baselines(frame),
+        "units": _units(Path(results)),
+        "written": f"{datetime.now(UTC):%Y-%m-%d}",
+    }
+    template = Path(__file__).with_name("history.html")
+    Path(output).write_text(rendered(template, RuleTraits(), variables), encoding="utf-8")
     print(output)
+
+
+def _units(results: Path) -> dict[str, str]:
+    """Units by benchmark, as far as asv has listed the benchmarks next to the results."""
+    path = results / "benchmarks.json"
+    listed = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {name: about["unit"] for name, about in listed.items() if isinstance(about, dict)}
 
 
 if __name__ == "__main__":

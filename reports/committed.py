@@ -16,7 +16,7 @@ from .. import bench, oracles, reports
 from ..bench import experiments, files, metrics
 from ..bench.identity import digest_of_files
 from . import section
-from .folder import MARKER, check, inside, kept_pages, remove, write_files, written
+from .folder import MARKER, check, inside, kept_pages, write_only
 from .page import build
 from .results import BASELINES, committed_results
 from .site import PAGE
@@ -51,9 +51,7 @@ def write_committed(folder: Path, say: Callable[[str], None]) -> Path:
     for target, contents in contents_of_folders.items():
         check(target, contents)  # before any is written
     for target, contents in contents_of_folders.items():
-        write_files(target, contents)
-        for name in written(target) - contents.keys():
-            remove(target / name)
+        write_only(target, contents)
     return folder / PAGE
 
 

@@ -155,6 +155,8 @@ def page(measurement: StoredMeasurement, traits: RuleTraits, database: Path = DA
     rule = str(record["rule"])
     kind = NetKind(net.architecture.activation, net.architecture.depth)
     options = [] if database == DATABASE else ["--database", str(database)]
+    noise = f"{noise_words(record['noise']) or 'Gaussian noise'} at {noise_symbol(record['noise'])}"
+    setting = f"{traits.label(rule)}; {kind.label}; input {record['input']}; {noise} = {record['sigma']:g}"
     variables = {
         "record": record,
         "components": measurement.rows,
@@ -169,7 +171,7 @@ def page(measurement: StoredMeasurement, traits: RuleTraits, database: Path = DA
         "verdict": "" if layers is None else verdict(layers, sampling=traits.is_sampling(rule)),
         "layers": [] if layers is None else layers.to_dict("records"),
         "output": {} if layers is None else layers.attrs,
-        "figure": None if layers is None else _figure(layers),
+        "figure": None if layers is None else _figure(layers, setting),
     }
     return rendered("drilldown.html", traits, variables)
 
@@ -221,7 +223,7 @@ def _layers_with_error(layers: pd.DataFrame) -> str:
 
 
 @look()
-def _figure(layers: pd.DataFrame) -> Figure:
+def _figure(layers: pd.DataFrame, setting: str) -> Figure:
     """Return stacked bars with the share of each layer and cause of the error of the output."""
     from matplotlib.patches import Patch
 
@@ -246,6 +248,7 @@ def _figure(layers: pd.DataFrame) -> Figure:
         "Error by layer",
         "Share of each layer in the error in mean and covariance of the output, by cause.",
         drawing,
+        setting=setting,
     )
 
 

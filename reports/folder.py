@@ -57,6 +57,13 @@ def write_files(folder: Path, contents: Mapping[str, bytes | str]) -> None:
         files.write(folder / name, content)
 
 
+def write_only(folder: Path, contents: Mapping[str, bytes | str]) -> None:
+    """Write files by name like :func:`write_files`, and remove our other files from the folder."""
+    write_files(folder, contents)
+    for name in written(folder) - contents.keys():
+        remove(folder / name)
+
+
 def remove(path: Path) -> None:
     """Remove a file if sdp-bench wrote it."""
     names = written(path.parent)

@@ -24,7 +24,7 @@ from .style.labels import escaped, number, spread, typed
 from .style.names import RuleTraits
 from .style.theme import styles
 from .tables.over_noise import over_noise
-from .tables.tables import Cell, Table, TableRow, by_experiment, suite_title
+from .tables.tables import Cell, Table, TableRow, by_experiment, setting_of, suite_title
 from .writing import TEMPLATES
 
 SOFTWARE, PAPER = "sdp-bench", "petersen2024uncertainty"
@@ -54,7 +54,7 @@ def _figure(words: tuple[str, ...], tables: Sequence[Table], traits: RuleTraits)
     has_band = any("monte_carlo" in rule for rule in first.rules)
     band = " The band spans the numbers of Monte Carlo samples." if has_band else ""
     caption = f"{first.title}, mean over nets and inputs, against the noise level ({first.scale}).{band}"
-    return Figure("-".join(filter(None, words)), first.title, caption, drawing)
+    return Figure("-".join(filter(None, words)), first.title, caption, drawing, setting=setting_of(tables))
 
 
 KEY = (

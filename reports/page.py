@@ -12,15 +12,17 @@ import pandas as pd
 
 from ..bench.files import writing
 from . import drilldown, site
-from .folder import clear, inside, remove, write, write_files
+from .folder import clear, inside, remove, write, write_files, write_only
 from .numbers import FOLDER, Number, sheets
 from .results import COMMITTED_TITLE, Results
 from .section import Context, RenderedSection, Section, tabulated
 from .section import sections as every_section
+from .sections.tables import file_of
 from .site import PAGE, SitePage, address, pages_of, write_pages
 from .statistics.ranking import Labels
 from .style.labels import plural
 from .style.names import RuleTraits
+from .tables import files as table_files
 from .tables.frame import MOST_MEASUREMENTS, as_csv
 from .writing import environment, rendered
 
@@ -65,7 +67,7 @@ def pages(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> dict[s
             shared="",
             page=page,
             menu=site.menu(by_page),
-            navigation=[entry for part in page_parts for entry in part.navigation],
+            contents=[(part.navigation, site.titled(part.html)) for part in page_parts],
             sections=[site.resolved(part.html, files, page.file) for part in page_parts],
             titled=sum(part.html.count("<h2") for part in page_parts) == 1,
         )
@@ -75,9 +77,9 @@ def pages(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> dict[s
 def single(parts: Sequence[RenderedSection], around: Mapping[str, Any]) -> str:
     """HTML text of a single page that contains all parts and links to no other file."""
     ordered = sorted(parts, key=lambda part: (part.page, part.order))
-    navigation = [entry for part in ordered for entry in part.navigation]
+    contents = [(part.navigation, ()) for part in ordered]
     sections = [site.alone(part.html) for part in ordered]
-    variables = {"page": site.OVERVIEW, "menu": (), "navigation": navigation, "sections": sections}
+    variables = {"page": site.OVERVIEW, "menu": (), "contents": contents, "sections": sections}
     return rendered("page.html", RuleTraits(), variables | dict(around))
 
 
@@ -119,7 +121,10 @@ def _write_folder(
     numbers: Sequence[Number],
     files: Mapping[str, str],
 ) -> None:
-    write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | dict(files))
+    of_tables = {Path(name).name: text for name, text in files.items() if Path(name).parent.name}
+    others = {name: text for name, text in files.items() if not Path(name).parent.name}
+    write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | others)
+    write_only(inside(folder, table_files.FOLDER), of_tables)
     links = [(f"{COMMITTED}/{PAGE}", COMMITTED_TITLE)] if results.committed else []
     if not links and (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
         clear(inside(folder, COMMITTED))
@@ -176,6 +181,9 @@ def parts(
 
         part, files = part_of_rulings(rulings, files_by_anchor(made))
         made.append(part)
+    if any(section.name == "tables" for section, _ in contexts):
+        for table in results.tables:
+            files[file_of(table)] = table_files.as_csv(table, results.traits)
     return made, list(numbers.values()), files
 
 

@@ -11,7 +11,10 @@ from .folder import remove, write_files, written
 
 # Patterns begin with letters, which makes `re` search ten times faster: pages have megabytes.
 ANCHOR = re.compile(r'id="(?<![\w-]id=")([^"]+)"')
+_TITLED = re.compile(r'<(?:figure id="([^"]+)" class="charts">\s*<h3|h3 id="([^"]+)")>(.*?)</h3>', re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
 _INSIDE = re.compile(r'href="#(?<![\w-]href="#)([^"]+)"')
+_DOWNLOAD = re.compile(r"<a download\b[^>]*>.*?</a>\s*", re.DOTALL)
 _OUTSIDE = re.compile(r'<a\b[^>]*\bhref="(?!#|\w+:)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 
 
@@ -49,6 +52,11 @@ def rule(name: str, label: str) -> SitePage:
     return SitePage(6, "Rules", f"rule-{name}.html", label)
 
 
+def titled(html: str) -> list[tuple[str, str]]:
+    """Anchors and titles, as HTML, of the figures and of the headings within sections that have an anchor."""
+    return [(figure or heading, _TAG.sub("", title)) for figure, heading, title in _TITLED.findall(html)]
+
+
 def resolved(html: str, files: Mapping[str, str], file: str) -> str:
     """Make links on the page `file` lead to the files of their anchors; `files` are by anchor."""
     return _INSIDE.sub(lambda link: f'href="{address(link[1], files, file)}"', html)
@@ -61,8 +69,8 @@ def address(anchor: str, files: Mapping[str, str], file: str = "") -> str:
 
 
 def alone(html: str) -> str:
-    """Replace links to other files by their texts."""
-    return _OUTSIDE.sub(r"\1", html)
+    """Replace links to other files by their texts, and remove those that download a file."""
+    return _OUTSIDE.sub(r"\1", _DOWNLOAD.sub("", html))
 
 
 def write_pages(folder: Path, texts: Mapping[str, str]) -> None:

@@ -17,7 +17,9 @@ from torch import nn
 
 from sdp_bench import values
 from sdp_bench.bench.advice.advice import advise_on
+from sdp_bench.bench.budget.budget import SAMPLES, budget_on
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.files import column_names
 from sdp_bench.bench.nets.own.net import finder
 from sdp_bench.bench.noise import Noise, noise_of, noise_of_law
 from sdp_bench.bench.plugins import plugin, session
@@ -52,9 +54,11 @@ def validate(
     rows: int | None = None,
     net_input: str | int | None = None,
     net_output: str | int | None = None,
-    beside: Sequence[Any] | None = None,
+    compare_with: Sequence[Any] | None = None,
     experiments: Sequence[str] = (),
     preset: str = "quick",
+    budget: bool = False,
+    groups: str = "",
     depths: Sequence[int] | None = None,
     activation: str | None = None,
     nets: int | None = None,
@@ -70,8 +74,8 @@ def validate(
     """Check a rule and compare it with the built-in rules, as ``sdp-bench validate`` does.
 
     `rule` is a class with ``name`` and ``propagate(net, x)``, an instance, a factory function, or a text as
-    for the command; or a list of these. Without a rule, the built-in rules are compared on `net`. `beside`
-    are rules to compare with, each given like `rule`; by default all built-in ones. `net` is a module, a
+    for the command; or a list of these. Without a rule, the built-in rules are compared on `net`.
+    `compare_with` are further rules, given like `rule`; by default all built-in ones. `net` is a module, a
     callable without arguments that makes one, or an address or a file as for the command; by default, small
     nets that are trained on Iris. Your rule and your net run in separate processes, to which they are sent as
     they are now, with the values of the variables that they use.
@@ -88,7 +92,8 @@ def validate(
     the scale is 1 by default.
 
     `experiments` run instead of the default cells; `depths`, `activation` and `nets` (number per depth) are
-    for their nets. `preset` is ``smoke``, ``quick`` or ``paper``, `samples` the number of samples of each
+    for their nets. `budget` is whether to add an uncertainty budget of the net, with these `groups`; see
+    :func:`budget`. `preset` is ``smoke``, ``quick`` or ``paper``, `samples` the number of samples of each
     oracle and each prediction, and `w1_points` that of points per side of W1. `conformance` is whether the
     conformance kit runs first. `kit_limit` and `group_limit` are time limits of the kit and of a group in
     seconds, and `jobs` is the number of worker processes, by default one per core. `database` is a folder of
@@ -116,9 +121,12 @@ def validate(
         net=_net(net, inputs, rows, net_input, net_output),
         experiments=_read("experiments", values.WORD, experiments or None, several=True) or (),
         preset=_read("preset", values.WORD, preset),
-        beside=_rules(beside),
+        compare_with=_rules(compare_with),
         options={name: value for name, value in settings.items() if value is not None},
         conformance=_read("conformance", values.FLAG, conformance),
+        budget=_read("budget", values.FLAG, budget),
+        groups=_read("groups", values.WORD, groups or None) or "",
+        columns=_columns(inputs),
         kit_limit=_read("kit_limit", values.SECONDS, kit_limit),
         group_limit=_read("group_limit", values.SECONDS, group_limit),
         jobs=_read("jobs", values.WORKERS, jobs),
@@ -204,6 +212,44 @@ def sample(
     with tempfile.TemporaryDirectory() as temporary:
         screen = Screen(quiet=not progress)
         return sample_until(load_net(), family, sigmas, request, folder or Path(temporary), screen)
+
+
+def budget(
+    net: Any,
+    inputs: Any,
+    *,
+    noise: Any = None,
+    sigma: float | Sequence[float] | None = None,
+    groups: str = "",
+    samples: int = SAMPLES,
+    rows: int | None = None,
+    net_input: str | int | None = None,
+    net_output: str | int | None = None,
+) -> pd.DataFrame:
+    """Divide the variance of each output among the inputs, as ``sdp-bench validate --budget`` does.
+
+    `net`, `inputs`, `noise`, `sigma`, `rows`, `net_input` and `net_output` are those of :func:`validate`;
+    columns of a CSV file or of a data frame are known by their names. `groups` are columns that belong
+    together, ``"speed+slope,temperature"``, or blocks of a signal or an image, ``"8"`` or ``"4x4"``; by
+    default they are single inputs or 16 blocks. `samples` times (2 + number of groups) passes are evaluated.
+
+    The result has the columns of :func:`sdp_bench.bench.budget.budget.budget_of`, preceded by `sigma` and
+    `input`. Raises UserError for invalid arguments and RunFailedError if the net fails.
+    """
+    family, sigmas = _noise(noise, sigma)
+    load_net = _net(net, inputs, rows, net_input, net_output) if net is not None else None
+    if load_net is None:
+        raise UserError("net is required: an nn.Module, a function that makes one, or text")
+    text = _read("groups", values.WORD, groups or None) or ""
+    number = _read("samples", values.BUDGET_SAMPLES, samples)
+    return budget_on(load_net(), family, sigmas, text, _columns(inputs), number)
+
+
+def _columns(inputs: Any) -> tuple[str, ...]:
+    """Names of the columns of a table, or nothing."""
+    if isinstance(inputs, pd.DataFrame):
+        return tuple(map(str, inputs.columns))
+    return column_names(Path(inputs)) if isinstance(inputs, str | PathLike) else ()
 
 
 def _read(name: str, kind: values.Kind, argument: Any, *, several: bool = False) -> Any:

@@ -72,7 +72,7 @@ def main() -> None:
 def _ended() -> int:
     """Run a command and return its exit code; errors from elsewhere print one line on standard error."""
     streams = sys.stdout, sys.stderr
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _Interrupt())
     try:
         code = cli.main(standalone_mode=False)

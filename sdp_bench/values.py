@@ -195,8 +195,14 @@ class Shard(Kind):
         return int(parts[1]), int(parts[2])
 
 
+_LARGEST_FRACTION = 0.1
+
+
 class Share(Kind):
-    """A share above 0 and at most 100 %: ``2%`` or ``0.02``."""
+    """A share above 0 and at most 100 %: ``2%`` or ``0.02``.
+
+    Without a percent sign it is at most 0.1, because ``1`` may be meant as 1 %.
+    """
 
     name = "share"
 
@@ -208,6 +214,8 @@ class Share(Kind):
             raise UserError(f"'{value}' is not a share; write 2% or 0.02") from None
         if not 0 < share <= 1:
             raise UserError(f"'{value}' is not above 0 and at most 100%")
+        if share > _LARGEST_FRACTION and not text.endswith("%"):
+            raise UserError(f"'{value}' needs a percent sign: {text}% or {100 * share:g}%")
         return share
 
 
@@ -327,6 +335,7 @@ SHARE = Share()
 QUANTITIES = ListOf(WORD, "quantities")
 COUNT = Whole(1, 10**6)
 MAX_SAMPLES = Whole(1, 10**12)
+BUDGET_SAMPLES = Whole(100, 10**6)
 WORKERS = Whole(1, 10_000)
 NETS = Whole(1, 10_000)
 SEED = Whole(0, 2**63 - 1)

@@ -31,6 +31,7 @@ from sdp_ref.rules.base import Rule, propagate, rule, rules
 if TYPE_CHECKING:
     from sdp_ref import losses
     from sdp_ref.conformance import ConformanceReport, check_rule
+    from sdp_ref.covariances import input_covariance
     from sdp_ref.module import Propagated
     from sdp_ref.rules import LayerwiseRule
 else:
@@ -55,6 +56,7 @@ __all__ = [
     "UndefinedError",
     "UnsupportedError",
     "check_rule",
+    "input_covariance",
     "law_of",
     "losses",
     "propagate",

@@ -37,7 +37,6 @@ FITTED = (
     "trained-cubic",
 )
 """Families of nets that determine the thresholds; all others are held out."""
-_CHEAP = 2**17  # samples of the oracle of small nets
 _COMMITTED = (
     "iris-relu-1x100",
     "iris-relu-2x100",
@@ -48,7 +47,6 @@ _COMMITTED = (
 )
 _FINE_SIGMAS = tuple(0.01 * 10 ** (step / 4) for step in range(13))
 _IMAGE_SIGMAS = (0.03, 0.1, 0.3, 1.0)
-_IMAGE_SAMPLES = 2**14
 _KINKED = (0.3, 0.35, 0.4, 0.5, 0.7, 1.0)
 
 
@@ -60,8 +58,6 @@ class Subject:
     """Loads or trains the net, and returns it with its inputs."""
     scale: float = 1.0
     sigmas: Sequence[float] = SIGMAS
-    samples: int = 2**16
-    """Of the oracle."""
 
     @property
     def fitted(self) -> bool:
@@ -93,7 +89,7 @@ def committed_nets() -> Iterator[Subject]:
             if iris:
                 yield Subject(f"iris-{kind}", path.stem, prepare)
             else:
-                yield Subject(kind, path.stem, prepare, 0.5, _IMAGE_SIGMAS, _IMAGE_SAMPLES)
+                yield Subject(kind, path.stem, prepare, 0.5, _IMAGE_SIGMAS)
 
 
 def random_nets() -> Iterator[Subject]:
@@ -119,7 +115,7 @@ def trained_nets() -> Iterator[Subject]:
     for activation, depth in (("relu", 3), ("tanh", 2)):
         family = f"mnist-mlp-{activation}"
         prepare = partial(classifier, "mnist", (784, *[128] * depth, 10), activation, seed=depth)
-        yield Subject(family, f"{family}-{depth}", prepare, 0.5, samples=_IMAGE_SAMPLES)
+        yield Subject(family, f"{family}-{depth}", prepare, 0.5)
     for data in names(TabularRegression)[::2]:
         for activation in ("relu", "tanh"):
             yield Subject(f"uci-{activation}", f"{data}-{activation}", partial(regressor, data, activation))
@@ -170,24 +166,24 @@ def scalar_functions() -> Iterator[Subject]:
         for family, function in (("cubic", cubic(seed)), ("waves", waves(seed))):
             values = torch.randn(2, 1, generator=torch.Generator().manual_seed(100 + seed))
             prepare = partial(function_at, function, values)
-            yield Subject(family, f"{family}-{seed}", prepare, sigmas=_FINE_SIGMAS, samples=_CHEAP)
+            yield Subject(family, f"{family}-{seed}", prepare, sigmas=_FINE_SIGMAS)
     values = torch.tensor([[-1.66], [0.5]])
     for name, function in FUNCTIONS.items():
         prepare = partial(function_at, function, values)
-        yield Subject("scalar", name, prepare, sigmas=_FINE_SIGMAS, samples=_CHEAP)
+        yield Subject("scalar", name, prepare, sigmas=_FINE_SIGMAS)
     for family, slopes in (("random-kink", (0.7, 3.0, 12.0)), ("kink", (1.5, -1.0, 6.0, 30.0))):
         for slope in slopes:
             prepare = partial(function_at, kink(slope), torch.zeros(1, 1))
-            yield Subject(family, f"{family}-{slope:g}", prepare, 1.0, _KINKED, _CHEAP)
+            yield Subject(family, f"{family}-{slope:g}", prepare, 1.0, _KINKED)
     for seed, inputs in enumerate((1, 2)):
         prepare = partial(fitted_to, additive([cubic(seed)]), inputs, "gelu", seed)
-        yield Subject("trained-cubic", f"trained-cubic-{inputs}-{seed}", prepare, samples=2**17)
+        yield Subject("trained-cubic", f"trained-cubic-{inputs}-{seed}", prepare)
     for activation in ("relu", "tanh", "silu"):
         for seed, inputs in enumerate((1, 2)):
             chosen = list(FUNCTIONS.values())[seed:]
             prepare = partial(fitted_to, additive(chosen), inputs, activation, seed)
             name = f"trained-{activation}-{inputs}-{seed}"
-            yield Subject(f"trained-{activation}", name, prepare, samples=2**17)
+            yield Subject(f"trained-{activation}", name, prepare)
 
 
 def curves() -> Iterator[Subject]:
@@ -195,10 +191,10 @@ def curves() -> Iterator[Subject]:
     for outputs in (2, 3, 6):
         widths = (1, 32, 32, outputs)
         prepare = partial(untrained, widths, "gelu", outputs, inputs=2, input_seed=outputs)
-        yield Subject("random-curve", f"random-curve-{outputs}", prepare, samples=2**17)
+        yield Subject("random-curve", f"random-curve-{outputs}", prepare)
     for activation, outputs in (("relu", 3), ("tanh", 2)):
         prepare = partial(fitted_to, spiral(outputs), 1, activation, outputs)
-        yield Subject("curve", f"curve-{activation}-{outputs}", prepare, samples=2**17)
+        yield Subject("curve", f"curve-{activation}-{outputs}", prepare)
 
 
 def image_regressors() -> Iterator[Subject]:
@@ -206,7 +202,7 @@ def image_regressors() -> Iterator[Subject]:
     for family, draw in (("boxes", drawn_boxes), ("landmarks", drawn_landmarks)):
         for activation in ("relu", "silu"):
             prepare = partial(image_regressor, draw, activation)
-            yield Subject(family, f"{family}-{activation}", prepare, 0.5, samples=_IMAGE_SAMPLES)
+            yield Subject(family, f"{family}-{activation}", prepare, 0.5)
 
 
 def published() -> Iterator[Subject]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,12 +15,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 SAMPLES = 10_000
-"""Evaluations of the net for one input and noise level."""
+"""Evaluations of the net for one input and noise level, unless an interval contains the limit."""
+MAX_SAMPLES = 40_000
+"""Most evaluations for one input and noise level."""
 
 CLASS, DEVIATIONS, DISTRIBUTION = "class", "standard deviations and intervals", "whole distribution"
 LIMITS = {CLASS: 0.01, DEVIATIONS: math.log(1.05), DISTRIBUTION: 0.05}
 """Errors that are small for a use: a total variation, the logarithm of a factor, and a total variation."""
 Outcome = Literal["accurate", "inaccurate", "undecided"]
+OUTCOMES: tuple[Outcome, ...] = ("accurate", "inaccurate", "undecided")
 
 TABLE = Path(__file__).with_name("calibration.csv")
 """A row for each net, input, noise level and use: the index with its interval, and the error of
@@ -114,35 +118,42 @@ def outcome_of(use: str, low: float, high: float) -> Outcome:
 def outcomes(rows: Sequence[Mapping[Any, Any]]) -> pd.DataFrame:
     """Return the advice by use and noise level: the mean index over inputs, its outcome, and most samples.
 
-    `alike` of the `inputs` have the same outcome by themselves. The intervals of inputs are independent.
+    The ends of the interval of the mean are the means of the ends. They hold even if all indices are biased
+    alike, and undecided inputs alone give no decision. `accurate`, `inaccurate` and `undecided` are numbers
+    of inputs by the outcome of each.
     """
-    found = []
+    advice = []
     for (use, sigma), group in pd.DataFrame(rows).groupby(["use", "sigma"], sort=False):
-        index = float(group["index"].mean(skipna=False))
-        below = math.hypot(*(group["index"] - group["low"])) / len(group)
-        above = math.hypot(*(group["high"] - group["index"])) / len(group)
-        outcome = outcome_of(str(use), index - below, index + above)
-        intervals = group[["low", "high"]].itertuples(index=False)
-        alike = sum(outcome_of(str(use), *interval) == outcome for interval in intervals)
-        found.append((str(use), sigma, index, int(group["samples"].max()), alike, len(group), outcome))
-    return pd.DataFrame(found, columns=["use", "sigma", "index", "samples", "alike", "inputs", "outcome"])
+        index, low, high = group[["index", "low", "high"]].mean(skipna=False)
+        counts = Counter(outcome_of(str(use), *ends) for ends in group[["low", "high"]].to_numpy())
+        most = int(group["samples"].max())
+        by_outcome = [counts[outcome] for outcome in OUTCOMES]
+        advice.append((str(use), sigma, index, most, outcome_of(str(use), low, high), *by_outcome))
+    return pd.DataFrame(advice, columns=["use", "sigma", "index", "samples", "outcome", *OUTCOMES])
 
 
 def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
     """Advice in words, from rows with `sigma`: a line for each use and noise level, and the verdict last."""
     inputs = len({row["input"] for row in rows})
     over = "1 input" if inputs == 1 else f"{inputs} inputs"
-    lines = [f"advice for {name}, mean over {over}, {SAMPLES:,} passes each"]
-    where: dict[Outcome, list[str]] = {"accurate": [], "inaccurate": [], "undecided": []}
-    for use, sigma, index, samples, alike, count, outcome in outcomes(rows).itertuples(index=False):
-        where[outcome].append(f"{use} at σ = {sigma:g}")
+    passes = f"{SAMPLES:,} passes each (up to {MAX_SAMPLES:,} near a limit)"
+    lines = [f"advice for {name}, mean over {over}, {passes}"]
+    where: dict[Outcome, list[str]] = {outcome: [] for outcome in OUTCOMES}
+    for row in outcomes(rows).to_dict("records"):
+        use, outcome, samples = row["use"], row["outcome"], row["samples"]
+        setting = f"{use}, σ = {row['sigma']:g}"
+        where[outcome].append(f"{use} at σ = {row['sigma']:g}")
         text = f"linearisation is {outcome}" if outcome != "undecided" else "undecided"
-        if alike < count:
-            text += f" on average (for {alike} of {count} inputs)"
-        text += f", {_SIZES[use](index)}"
-        if outcome == "inaccurate":
+        counts = [f"{row[other]} {other}" for other in OUTCOMES if row[other]]
+        if len(counts) > 1:
+            text += f" on average (of {inputs} inputs, {', '.join(counts)})"
+        text += f", {_SIZES[use](row['index'])}"
+        if outcome == "inaccurate" and use == DEVIATIONS and samples > SAMPLES:
+            text += f"; draw more than {SAMPLES:,} samples: few outputs determine the standard deviations, "
+            text += "which are infinite for some heavy tails"
+        elif outcome == "inaccurate":
             text += f"; draw at least {samples:,} samples"
-        lines.append(f"  {use}, σ = {sigma:g}: {text}")
+        lines.append(f"  {setting}: {text}")
     wrong = "; ".join(
         f"{row['use']} {100 * row['wrong']:.1f} % "
         f"({100 * row['wrong_low']:.1f} to {100 * row['wrong_high']:.1f} %)"
@@ -155,7 +166,7 @@ def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
         "inaccurate": "draw samples for",
         "undecided": "run `sdp-bench validate --net` for",
     }
-    parts = [f"{advice[outcome]} {', '.join(own)}" for outcome, own in where.items() if own]
+    parts = [f"{advice[outcome]} {', '.join(settings)}" for outcome, settings in where.items() if settings]
     return [*lines, f"verdict: for {name}, {'; '.join(parts)}"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -228,7 +229,7 @@ class _Server:
             if not self._has_started:
                 # If it is killed meanwhile, the call itself reports that or replaces it.
                 with suppress(ProcessExpired):
-                    self.start(None, os.getpid).result()
+                    self.start(None, _end_silently_without_reader).result()
                     self._has_started = True
 
     def start(self, limit: float | None, fn: Callable[..., Any], *args: Any) -> ProcessFuture[Any]:
@@ -298,7 +299,13 @@ def _work(content: bytes, threads: int, memory: float | None, pipe: Connection) 
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
+    _end_silently_without_reader()
     return answer
+
+
+def _end_silently_without_reader() -> None:
+    """Let a broken pipe end this process; pebble would print a traceback after an interrupt."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def _raised(error: Exception) -> bytes:

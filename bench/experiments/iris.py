@@ -286,8 +286,8 @@ SCORES = LawExperiment(
 
 
 _ABOUT = (
-    "Probability mass that the predicted and the true output law share; 1 is perfect. The second column is "
-    "the value of the exact law, which is below 1 because both laws are sampled."
+    "Probability mass that the predicted and the true output law share; 1 is perfect. The row “exact law” "
+    "has the value of the exact law, which is below 1 because both laws are sampled."
 )
 _METRICS = ("tv_headline", "tv_paper", "tv_class")
 _OF_RELU = (*_METRICS, "tv_paper:bin_range=joint", "tv_single")

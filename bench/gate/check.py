@@ -18,7 +18,7 @@ from ..plugins.plugin import Plugin, plugin_of
 from . import accuracy, speed
 from .baseline import Baseline, RuleBaseline, read, write
 from .cases import GateScope
-from .predictions import THRESHOLD, Asked, GatePrediction, drift, predict
+from .predictions import THRESHOLD, CheckedRule, GatePrediction, drift, predict
 from .speed import Timing
 from .verdict import PASSED, RANKED, STOPPING, Finding, GateVerdict, Status, Step, exit_code
 
@@ -93,10 +93,10 @@ class CheckOutcome:
         return shlex.join(words)
 
 
-def rules_of(specs: Sequence[str]) -> dict[str, Asked]:
+def rules_of(specs: Sequence[str]) -> dict[str, CheckedRule]:
     """Return rules or plug-ins by canonical spec, given specs and addresses of plug-ins."""
     names, found = plugins.resolve(specs)
-    rules: dict[str, Asked] = {}
+    rules: dict[str, CheckedRule] = {}
     for name in canonical_rules(names, found):
         if plugin := plugin_of(name, found):
             rules[name] = plugin
@@ -158,7 +158,7 @@ def check(
 
 
 def _predicted(
-    rules: Mapping[str, Asked], scope: GateScope, step: Step, *, complete: bool = False
+    rules: Mapping[str, CheckedRule], scope: GateScope, step: Step, *, complete: bool = False
 ) -> dict[str, dict[str, GatePrediction]]:
     """Return the predictions of rules; a RunFailedError if one fails in a cell and all must be `complete`."""
     predicted = {}

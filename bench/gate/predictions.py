@@ -183,11 +183,11 @@ def common_factor(olds: Sequence[Array], news: Sequence[Array]) -> float | None:
     return float(factors.mean()) if np.ptp(factors) <= 1e-5 * np.abs(factors).max() else None
 
 
-Asked = Propagator | Plugin
+CheckedRule = Propagator | Plugin
 """A rule of the gate."""
 
 
-def predict(rule: Asked, scope: GateScope) -> dict[str, GatePrediction]:
+def predict(rule: CheckedRule, scope: GateScope) -> dict[str, GatePrediction]:
     """Return a rule's predictions by the key of the cell or probe.
 
     In cells the rule is called twice, and both predictions must agree up to rounding. A rule that fails has
@@ -203,8 +203,8 @@ def predict(rule: Asked, scope: GateScope) -> dict[str, GatePrediction]:
         return {key: GatePrediction(error=on_one_line(str(error))) for key in scope.cases}
 
 
-def _predict(asked: Asked, scope: GateScope) -> dict[str, GatePrediction]:
-    rule = asked.load() if isinstance(asked, Plugin) else asked
+def _predict(rule: CheckedRule, scope: GateScope) -> dict[str, GatePrediction]:
+    rule = rule.load() if isinstance(rule, Plugin) else rule
     found: dict[str, GatePrediction] = {}
     for group in scope.groups:
         keys = group.keys

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..datasets.base import stratified_rows
-from ..environment import cpu_name
+from ..environment import busy, cpu_name
 from ..errors import MeasuredCodeError, RunFailedError, measured_code, one_line
 from ..executors.local import in_separate_process
 from ..experiments.law_group import LawGroup
@@ -27,7 +27,7 @@ from ..noise import GAUSSIAN
 from ..plugins.plugin import Plugin
 from .baseline import Baseline, RuleBaseline, Speed
 from .cases import GateScope
-from .predictions import Asked
+from .predictions import CheckedRule
 from .verdict import Finding, GateVerdict, Status, Step
 
 KIND = "speed"
@@ -70,7 +70,7 @@ Times = dict[Pair, float | str]
 
 
 def times(
-    pairs: Collection[Pair], rules: Mapping[str, Asked], groups: Groups, rounds: int, clock: Clock
+    pairs: Collection[Pair], rules: Mapping[str, CheckedRule], groups: Groups, rounds: int, clock: Clock
 ) -> Times:
     """Return times of rules on nets, relative to regular passes, from a fresh process.
 
@@ -92,7 +92,7 @@ def times(
 
 
 def _measure(
-    pairs: Collection[Pair], rules: Mapping[str, Asked], groups: Groups, rounds: int, clock: Clock
+    pairs: Collection[Pair], rules: Mapping[str, CheckedRule], groups: Groups, rounds: int, clock: Clock
 ) -> Times:
     """Time each rule between two regular passes, all pairs by turns, without `prepare`."""
     ratios: Times = {}
@@ -115,7 +115,7 @@ def _measure(
 
 
 def _works(
-    rules: Mapping[str, Asked], group: LawGroup, clock: Clock
+    rules: Mapping[str, CheckedRule], group: LawGroup, clock: Clock
 ) -> tuple[Stopwatch, dict[str, Stopwatch | str]]:
     """Return stopwatches of the regular pass and of each rule, on a float64 batch of 8."""
     net = group.net.build().double()
@@ -186,7 +186,7 @@ class Change:
 
 def timed(
     known: Mapping[str, RuleBaseline],
-    rules: Mapping[str, Asked],
+    rules: Mapping[str, CheckedRule],
     scope: GateScope,
     timing: Timing,
     step: Step = lambda *_: None,
@@ -212,7 +212,7 @@ def timed(
 
 def judge(
     baseline: Baseline,
-    rules: Mapping[str, Asked],
+    rules: Mapping[str, CheckedRule],
     scope: GateScope,
     timing: Timing,
     step: Step = lambda *_: None,
@@ -247,6 +247,8 @@ def judge(
             f"; {noisy} comparisons are too noisy to exclude a slow-down by {DETECTED - 1:.0%}: repeat them "
             "on a quieter machine"
         )
+    if warning := busy():
+        note += f"; {warning}"
     others: dict[str, list[str]] = {}
     for name, rule in known.items():
         if rule.speed and rule.cpu != timing.cpu:

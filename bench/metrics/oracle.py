@@ -312,6 +312,18 @@ class Prediction:
             counts.append(np.searchsorted(samples, thresholds, side="right"))
         return 1 - np.array(counts).T / ordered.shape[1], ordered.shape[1]
 
+    @functools.cached_property
+    def class_probabilities(self) -> tuple[Array, int | None]:
+        """Predicted probabilities of the classes, shape (m,), and the number of draws they were counted in.
+
+        The number is None if the law has them.
+        """
+        if self.law is not None and self._draw is None:
+            with contextlib.suppress(UndefinedError):
+                return self.law.class_probabilities()[0][0].numpy(), None
+        counts = torch.bincount(self.samples.argmax(1), minlength=self.samples.shape[1])
+        return (counts.double() / len(self.samples)).numpy(), len(self.samples)
+
     def exact(self) -> Iterator[Prediction]:
         """Yield predictions of exact rules with the same number of draws, if this one has draws."""
         law = self.law

@@ -160,6 +160,30 @@ class LogScore(Metric):
         yield None, proper.log_score(prediction.log_prob(oracle.samples[: self.score_samples]))
 
 
+class BrierScore(Metric):
+    """|p - q|^2 with the true and the predicted probabilities p and q of the classes."""
+
+    name = "brier"
+    title = "Excess Brier score of the class"
+    label = "Brier score"
+    about = (
+        "Excess of the Brier score of the predicted class probabilities q over that of the true ones p: "
+        "|p − q|². 0 is perfect, and the unbiased estimate can be slightly negative. n Monte Carlo samples "
+        "have the mean (1 − |p|²) / n. Predicted probabilities are integrated if the distribution is "
+        "Gaussian or a mixture of Gaussians, and otherwise estimated from samples."
+    )
+    decimals = 6
+    rank = 55
+    seconds_per_sample = 0.01e-6
+
+    def estimates(self, oracle: Oracle, prediction: Prediction) -> Measurements:
+        import numpy as np
+
+        counts = np.bincount(oracle.samples.argmax(1).numpy(), minlength=oracle.samples.shape[1])
+        predicted, draws = prediction.class_probabilities
+        yield None, proper.brier_excess(counts, predicted, draws, seed=oracle.key.seed("floor brier"))
+
+
 class ContinuousRankedProbabilityScore(Metric):
     """Integral of (F - F')^2 in units of outputs, with true F and predicted F', by output."""
 

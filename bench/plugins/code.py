@@ -7,6 +7,7 @@ import functools
 import importlib
 import importlib.util
 import pickle
+import site
 import sys
 import sysconfig
 import threading
@@ -143,8 +144,8 @@ def _searched(folder: Path) -> Iterator[None]:
     What is loaded in this process afterwards comes from the pickle, as in every worker.
     """
     before, path, writes = set(sys.modules), sys.path[:], sys.dont_write_bytecode
-    installed = [entry for entry in path if _is_installed(entry)]
-    others = [entry for entry in path if not _is_installed(entry)]
+    installed = [entry for entry in path if _is_site(entry)]
+    others = [entry for entry in path if not _is_site(entry)]
     # A user's file must not shadow an installed module that another module imports.
     sys.path[:] = [*installed, str(folder), *others]
     sys.dont_write_bytecode = True  # no __pycache__ in the user's folder
@@ -174,15 +175,35 @@ def is_users(module: Any) -> bool:
 
 
 def _is_installed(path: str) -> bool:
-    """Return whether a file or folder is in the standard library or in a folder of installed packages."""
-    return any(path == entry or path.startswith(f"{entry}/") for entry in sys.path if _is_site(entry))
+    """Return whether a file or folder is in the standard library or belongs to an installed package."""
+    for entry in sys.path:
+        if entry and path.startswith(f"{entry}/"):
+            name = path[len(entry) + 1 :].partition("/")[0]
+            if _is_library(entry) or name in _recorded_names(entry):
+                return True
+    return False
+
+
+def _is_site(entry: str) -> bool:
+    """Return whether a folder holds installed packages; a user's files can be in it too."""
+    return _is_library(entry) or bool(_recorded_names(entry))
 
 
 @functools.cache
-def _is_site(entry: str) -> bool:
-    if entry.endswith(".zip") or entry in (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")):
-        return True
-    return bool(entry) and any(Path(entry).glob("*.dist-info"))
+def _is_library(entry: str) -> bool:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    folders = [*map(sysconfig.get_path, names), *site.getsitepackages(), site.getusersitepackages()]
+    return entry.endswith(".zip") or entry in folders
+
+
+@functools.cache
+def _recorded_names(entry: str) -> set[str]:
+    """Return the files and folders that packages have installed into a folder, as after ``pip --target``."""
+    names = set()
+    for record in Path(entry or ".").glob("*.dist-info/RECORD"):
+        for line in record.read_text(encoding="utf-8").splitlines():
+            names.add(line.partition(",")[0].partition("/")[0])
+    return names
 
 
 def has_name(module: ModuleType) -> bool:
@@ -273,8 +294,10 @@ def _is_local(name: str, base: Path) -> bool:
     if name in _RESERVED:
         return False
     is_here = (base / name).is_dir() or (base / f"{name}.py").is_file()
-    installed = [entry for entry in sys.path if _is_installed(entry)]
-    return is_here and PathFinder.find_spec(name, installed) is None
+    spec = PathFinder.find_spec(name, [entry for entry in sys.path if _is_site(entry)])
+    if spec is None:
+        return is_here
+    return is_here and not _is_installed(spec.origin or next(iter(spec.submodule_search_locations or ("",))))
 
 
 # To workers and back -----------------------------------------------------------------------------------

@@ -1,16 +1,18 @@
 """Sampling until it suffices, after the adaptive procedure of JCGM 101:2008, 7.9.
 
-Blocks of M samples are drawn until the 95 % interval of each requested quantity, from its spread over the
-blocks, is at most the tolerance to either side. Two choices differ from JCGM 101. There are at least ten
-blocks and Student's factor instead of 2, because a spread over two blocks is often small by chance, and the
-procedure then stops too early (Wübbeler, Harris, Cox and Elster, "A two-stage procedure for determining the
-number of trials in the application of a Monte Carlo method for uncertainty evaluation", Metrologia 2010). A
-block has a twentieth of the samples that a Gaussian output needs, at most the 10^4 of JCGM 101, so that slow
-nets are not evaluated more often than necessary.
+Blocks of M samples are drawn until the 95 % interval of each requested quantity is at most the tolerance to
+either side; for mean and standard deviation it follows from the spread over the blocks. Two choices differ
+from JCGM 101. There are at least ten blocks and Student's factor instead of 2, because a spread over two
+blocks is often small by chance, and the procedure then stops too early (Wübbeler, Harris, Cox and Elster, "A
+two-stage procedure for determining the number of trials in the application of a Monte Carlo method for
+uncertainty evaluation", Metrologia 2010). A block has a twentieth of the samples that a Gaussian output
+needs, at most the 10^4 of JCGM 101, so that slow nets are not evaluated more often than necessary. Quantiles
+and class probabilities have exact intervals from all samples instead.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -24,12 +26,23 @@ import pandas as pd
 from ... import oracles
 from ..errors import MeasuredCodeError, RunFailedError, UserError, measured_code
 from ..executors.local import Limits, in_separate_process, send
-from ..files import check_writable, read_array, replacing
+from ..files import check_writable, read_arrays, replacing
 from ..identity import OracleKey, digest
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN, Noise
 from ..progress import Meter, Progress
-from .quantities import CLASS, Array, Estimate, Quantity, block_statistics, estimates
+from ..text import plural
+from .quantities import (
+    CLASS,
+    DEVIATION,
+    MEAN,
+    Block,
+    Estimate,
+    Quantity,
+    block_of,
+    estimates,
+    levels_of,
+)
 
 FEWEST_BLOCKS = 10
 MAX_SAMPLES = 10**6
@@ -56,7 +69,7 @@ class SampleRequest:
 
     @property
     def block_samples(self) -> int:
-        fewest = max(quantity.fewest(self.tolerance) for quantity in self.quantities)
+        fewest = max(quantity.fewest for quantity in self.quantities)
         if self.block is not None:
             if self.block < fewest:
                 raise UserError(f"blocks need at least {fewest:,} samples, got {self.block:,}")
@@ -96,9 +109,9 @@ class _Unit:
     sigma: float
 
     def path(self, folder: Path, request: SampleRequest) -> Path:
-        """Return the file of the statistics of its blocks."""
-        parts = [self.key.hex, request.seed, *map(str, request.quantities)]
-        return folder / f"{digest(parts)[:16]}.npy"
+        """Return the file of its blocks."""
+        parts = [self.key.hex, request.seed, *levels_of(request.quantities)]
+        return folder / f"{digest(parts)[:16]}.npz"
 
 
 def sample_until(
@@ -113,10 +126,11 @@ def sample_until(
 
     The result has a row for each noise level, input, output and quantity, with the columns `sigma`, `input`,
     `output`, `quantity`, `estimate`, `low` and `high` (a 95 % interval), `samples` and `reached`.
-    ``attrs["net"]`` is the name of the net, ``attrs["notes"]`` are lines on how it was loaded, and
-    ``attrs["shortfall"]`` is a line on estimates that are not precise enough, or empty.
+    ``attrs["net"]`` is the name of the net, ``attrs["notes"]`` are lines on how it was loaded,
+    ``attrs["limits"]`` are lines on the limits of the estimates, and ``attrs["shortfall"]`` is a line on
+    estimates that are not precise enough, or empty.
 
-    `folder` keeps the statistics of all finished blocks, so that the same call resumes an interrupted one.
+    `folder` keeps all finished blocks, so that the same call resumes an interrupted one.
     Each block has its own seed, so the numbers are those of an uninterrupted call. A UserError is raised for
     invalid arguments, and a RunFailedError if the net fails or `folder` cannot be written.
     """
@@ -128,7 +142,7 @@ def sample_until(
     units = _units(net, noise, sigmas, request)
     check_writable(units[0].path(folder, request))
     different = list({unit.key: unit for unit in units}.values())
-    shape = len(request.quantities) + 2, net.architecture.outputs
+    shape = 3 + 3 * len(levels_of(request.quantities)), net.architecture.outputs
     stored = [_read(unit.path(folder, request), shape, progress) for unit in different]
     with progress.meter("samples") as meter:
         monitor = _Monitor(different, stored, request, folder, meter)
@@ -142,13 +156,14 @@ def sample_until(
         finally:
             monitor.save()
     final = {
-        unit.key: np.stack(blocks[:length])
+        unit.key: blocks[:length]
         for unit, blocks, length in zip(different, monitor.blocks, lengths, strict=True)
     }
     table = pd.DataFrame(_rows(units, final, request))
     table.attrs["net"], table.attrs["notes"] = net.architecture.name, list(net.notes)
+    table.attrs["limits"] = _limits(table)
     table.attrs["shortfall"] = _shortfall(table, request)
-    return table.drop(columns="excess")
+    return table.drop(columns=["excess", "heavy"])
 
 
 def _units(net: OwnNet, noise: Noise, sigmas: Sequence[float], request: SampleRequest) -> list[_Unit]:
@@ -164,28 +179,38 @@ def _units(net: OwnNet, noise: Noise, sigmas: Sequence[float], request: SampleRe
     return units
 
 
-def _read(path: Path, shape: tuple[int, int], progress: Progress) -> list[Array]:
-    """Return the stored statistics of blocks; none if the file does not exist or is damaged."""
+def _read(path: Path, shape: tuple[int, int], progress: Progress) -> list[Block]:
+    """Return the stored blocks; none if the file does not exist or is damaged."""
     if not path.exists():
         return []
     try:
-        statistics = np.array(read_array(path))
-    except UserError as error:
+        arrays = read_arrays(path)
+        statistics, inside = arrays["statistics"], arrays["inside"]
+    except (UserError, KeyError) as error:
         progress.say(f"sampling again: {error}")
         return []
-    if statistics.shape[1:] != shape or statistics.dtype != np.float64:
+    if statistics.shape[1:] != shape or inside.shape[1:] != (5,):
         progress.say(f"sampling again: {path} has other contents")
         return []
-    return list(statistics)
+    ends = np.searchsorted(inside[:, 0], np.arange(len(statistics) + 1))
+    parts = [inside[start:end, 1:] for start, end in itertools.pairwise(ends)]
+    return [Block(*block) for block in zip(statistics, parts, strict=True)]
+
+
+def _write(path: Path, blocks: Sequence[Block]) -> None:
+    tables = [np.insert(block.inside, 0, number, axis=1) for number, block in enumerate(blocks)]
+    statistics = np.stack([block.statistics for block in blocks])
+    with replacing(path) as file:
+        np.savez(file, statistics=statistics, inside=np.concatenate(tables))
 
 
 class _Monitor:
-    """Stores the statistics of blocks as they arrive, and shows the progress."""
+    """Stores blocks as they arrive, and shows the progress."""
 
     def __init__(
         self,
         units: Sequence[_Unit],
-        stored: Sequence[list[Array]],
+        stored: Sequence[list[Block]],
         request: SampleRequest,
         folder: Path,
         meter: Meter,
@@ -198,11 +223,11 @@ class _Monitor:
         self._needed = [float(_BLOCKS)] * len(units)
 
     def add(self, message: Any) -> None:
-        """Take (unit, statistics of a block or None, expected number of blocks) from the process."""
-        unit, statistics, needed = message
+        """Take (unit, block or None, expected number of blocks) from the process."""
+        unit, block, needed = message
         self._needed[unit] = needed
-        if statistics is not None:
-            self.blocks[unit].append(statistics)
+        if block is not None:
+            self.blocks[unit].append(block)
             self._drawn += 1
         if not self._drawn:
             return
@@ -217,11 +242,10 @@ class _Monitor:
             self._meter.done(*step, f"input {unit + 1} of {len(self.blocks)}")
 
     def save(self) -> None:
-        """Write the statistics that are not stored yet, each file as a whole."""
+        """Write the blocks that are not stored yet, each file as a whole."""
         for unit, blocks in enumerate(self.blocks):
             if len(blocks) > self._saved[unit]:
-                with replacing(self._paths[unit]) as file:
-                    np.save(file, np.stack(blocks), allow_pickle=False)
+                _write(self._paths[unit], blocks)
                 self._saved[unit] = len(blocks)
         self._last = time.monotonic()
 
@@ -233,10 +257,10 @@ def _draw(
     net: OwnNet,
     noise: Noise,
     units: Sequence[_Unit],
-    stored: Sequence[list[Array]],
+    stored: Sequence[list[Block]],
     request: SampleRequest,
 ) -> list[int]:
-    """Send the statistics of the blocks that are missing, and return the number of blocks of each unit."""
+    """Send the missing blocks, and return the number of blocks of each unit."""
     module, lengths = net.build(), []
     for number, (unit, blocks) in enumerate(zip(units, stored, strict=True)):
         law = noise.law(net.inputs, unit.sigma, range(len(net.inputs)))[unit.row]
@@ -252,18 +276,19 @@ def _draw(
     return lengths
 
 
-def _draw_unit(number: int, blocks: list[Array], drawn: Iterable[Any], request: SampleRequest) -> int:
+def _draw_unit(number: int, blocks: list[Block], drawn: Iterable[Any], request: SampleRequest) -> int:
     """Return the number of blocks that suffice, or that are allowed.
 
     It depends on the blocks alone, not on the number of stored ones.
     """
     most, source = request.max_samples // request.block_samples, iter(drawn)
+    levels = levels_of(request.quantities)
     needed, checked = float(_BLOCKS), FEWEST_BLOCKS
     while True:
         checked = min(checked, most)
         while len(blocks) < checked:
             outputs = next(source).double().cpu().numpy()
-            blocks.append(block_statistics(outputs, request.quantities))
+            blocks.append(block_of(outputs, levels, blocks[0] if blocks else None))
             send((number, blocks[-1], max(needed, checked)))
         results = _estimates(blocks[:checked], request)
         excess = max(float(estimate.excess.max()) for estimate in results)
@@ -277,19 +302,19 @@ def _draw_unit(number: int, blocks: list[Array], drawn: Iterable[Any], request: 
 # Tables ----------------------------------------------------------------------------------------------
 
 
-def _estimates(blocks: Sequence[Array], request: SampleRequest) -> list[Estimate]:
-    return estimates(np.stack(blocks), request.block_samples, request.quantities, request.tolerance)
+def _estimates(blocks: Sequence[Block], request: SampleRequest) -> list[Estimate]:
+    return estimates(blocks, request.block_samples, request.quantities, request.tolerance)
 
 
 def _rows(
-    units: Sequence[_Unit], final: dict[OracleKey, Array], request: SampleRequest
+    units: Sequence[_Unit], final: dict[OracleKey, list[Block]], request: SampleRequest
 ) -> list[dict[str, Any]]:
     rows = []
     for unit in units:
         blocks = final[unit.key]
-        results = _estimates(list(blocks), request)
+        results = _estimates(blocks, request)
         samples = len(blocks) * request.block_samples
-        for output in range(blocks.shape[2]):
+        for output in range(blocks[0].statistics.shape[1]):
             about = {"sigma": unit.sigma, "input": unit.row, "output": output, "samples": samples}
             rows += [about | _row(estimate, output) for estimate in results]
     return rows
@@ -303,7 +328,25 @@ def _row(estimate: Estimate, output: int) -> dict[str, Any]:
         "high": float(estimate.high[output]),
         "reached": bool(estimate.is_reached[output]),
         "excess": float(estimate.excess[output]),
+        "heavy": bool(estimate.is_heavy[output]),
     }
+
+
+def _limits(table: pd.DataFrame) -> list[str]:
+    fewest = int(table["samples"].min())
+    lines = [f"events rarer than about 1 in {max(1, fewest // 3):,} can be missed"]
+    heavy = table[table["heavy"] & table["quantity"].isin([MEAN, DEVIATION])]
+    if len(heavy):
+        first = heavy.iloc[0]
+        lines.append(
+            f"{plural(len(heavy), 'interval')} of mean or sd can be too narrow, because a single block "
+            f"dominates the spread (heavy tails), first that of {_described(first)}"
+        )
+    return lines
+
+
+def _described(row: pd.Series) -> str:
+    return f"{row['quantity']} of output {row['output']} at input {row['input']}, σ = {row['sigma']:g}"
 
 
 def _shortfall(table: pd.DataFrame, request: SampleRequest) -> str:
@@ -312,11 +355,16 @@ def _shortfall(table: pd.DataFrame, request: SampleRequest) -> str:
     if missing.empty:
         return ""
     worst = missing.sort_values("excess").iloc[-1]
+    verb = "is" if len(missing) == 1 else "are"
+    begin = (
+        f"{len(missing)} of {plural(len(table), 'estimate')} {verb} not within "
+        f"{100 * request.tolerance:g} % after {request.max_samples:,} samples, the worst "
+        f"({_described(worst)}) within {100 * request.tolerance * worst['excess']:.2g} %; "
+    )
+    if missing["heavy"].any() or not math.isfinite(worst["excess"]):
+        return f"{begin}no number of samples can be predicted: the variance may be infinite (heavy tails)"
     needed = math.ceil(worst["samples"] * worst["excess"] ** 2 * 1.1 / request.block_samples)
     return (
-        f"{len(missing)} of {len(table)} estimates are not within {100 * request.tolerance:g} % after "
-        f"{request.max_samples:,} samples, the worst ({worst['quantity']} of output {worst['output']} at "
-        f"input {worst['input']}, σ = {worst['sigma']:g}) within "
-        f"{100 * request.tolerance * worst['excess']:.2g} %; about {needed * request.block_samples:,} "
-        "samples may suffice (--max-samples); the same command resumes"
+        f"{begin}about {needed * request.block_samples:,} samples may suffice (--max-samples); the same "
+        "command resumes"
     )

@@ -43,7 +43,8 @@ class Validation:
     `run` is the number of the run, and None if the kit finished for no rule, so that
     nothing was measured. `plugins` are the plug-ins among the candidates. `notes` concern the net and the
     measurements. `advice` has the rows of :func:`sdp_bench.bench.advice.advice.advise_on` for a user's net,
-    if advice was possible. `is_whole` is False if something failed to run. `command` is that of the run.
+    if advice was possible, and `budget` those of :func:`sdp_bench.bench.budget.budget.budget_on`, if it was
+    requested. `is_whole` is False if something failed to run. `command` is that of the run.
     """
 
     candidates: tuple[Candidate, ...]
@@ -52,5 +53,6 @@ class Validation:
     notes: tuple[str, ...]
     own_net: bool
     advice: tuple[Mapping[str, Any], ...]
+    budget: tuple[Mapping[str, Any], ...]
     is_whole: bool
     command: str

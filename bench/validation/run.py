@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..advice.advice import advise_on
+from ..budget.budget import budget_on
+from ..budget.groups import groups_of
 from ..environment import cores
 from ..errors import RunFailedError, UserError, one_line
 from ..executors.local import Limits, LocalProcesses, limited, main_hidden
@@ -32,18 +34,22 @@ class ValidationRequest:
 
     `rules` are under test: built-in specs, plug-in addresses, or loaded plug-ins. `net` builds a user's net
     with its inputs, which replaces those of the experiments. `experiments` replaces the default cells, and
-    `beside` the default of comparing with all built-in rules. `options` are those of
-    :meth:`sdp_bench.bench.settings.Settings.but`. `kit_limit` and `group_limit` are time limits in seconds.
-    `jobs` is the number of processes (default: one per core). `command` is recorded.
+    `compare_with` the default of comparing with all built-in rules. `options` are those of
+    :meth:`sdp_bench.bench.settings.Settings.but`. `budget` adds an uncertainty budget of the net, for
+    `groups` of its inputs, whose names are `columns`. `kit_limit` and `group_limit` are time limits in
+    seconds. `jobs` is the number of processes (default: one per core). `command` is recorded.
     """
 
     rules: tuple[str | Plugin, ...] = ()
     net: Callable[[], OwnNet] | None = None
     experiments: tuple[str, ...] = ()
     preset: str = "quick"
-    beside: tuple[str | Plugin, ...] = ()
+    compare_with: tuple[str | Plugin, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     conformance: bool = True
+    budget: bool = False
+    groups: str = ""
+    columns: tuple[str, ...] = ()
     kit_limit: float
     group_limit: float
     jobs: int | None = None
@@ -71,8 +77,14 @@ def validate(
     """
     if not (request.rules or request.net):
         raise UserError("name a rule, path/to/my_rule.py:MyRule, or a net, --net path/to/net.py:build")
+    if request.net is None and (request.budget or request.groups):
+        raise UserError("an uncertainty budget (--budget, --groups) is of your net (--net FILE.py:build)")
+    if request.groups and not request.budget:
+        raise UserError("groups (--groups) are those of an uncertainty budget (--budget)")
     with main_hidden(), limited(Limits(min(request.kit_limit, request.group_limit))):
         plan = _plan(request, progress)
+        if request.budget and plan.net:  # invalid groups are reported before the measurements
+            groups_of(request.groups, tuple(plan.net.inputs.shape[1:]), request.columns)
         # Report what cannot be measured or written before the kit takes its time.
         candidates = _candidates(request, plan.settings)
         if page is not None:
@@ -91,6 +103,7 @@ def validate(
             measured = Request(plan.experiments, settings, nets, request.command, request.preset)
             number, failures = run_all(database, measured, request.jobs, _executor(request), progress)
         advice = _advice(plan.net, plan.settings, progress) if plan.net else []
+        budget = _budget(plan.net, request, plan.settings, progress) if plan.net and request.budget else []
     return Validation(
         candidates=tuple(candidates),
         plugins=plugins,
@@ -98,6 +111,7 @@ def validate(
         notes=tuple(plan.notes),
         own_net=plan.net is not None,
         advice=tuple(advice),
+        budget=tuple(budget),
         is_whole=not (failures or stuck),
         command=request.command,
     )
@@ -114,8 +128,8 @@ def _plan(request: ValidationRequest, progress: Progress) -> _Plan:
             "the experiments' own nets, not yours"
         )
     net = request.net() if request.net else None
-    beside = request.beside or (cells.compared_rules(net) if net else COMPARED_RULES)
-    settings = preset(request.preset, given | {"rules": (*dict.fromkeys(request.rules), *beside)})
+    compare_with = request.compare_with or (cells.compared_rules(net) if net else COMPARED_RULES)
+    settings = preset(request.preset, given | {"rules": (*dict.fromkeys(request.rules), *compare_with)})
     experiments, notes = chosen_experiments(request.experiments or cells.EXPERIMENTS), list[str]()
     if net is not None:
         experiment, settings, notes = cells.own_experiment(net, settings)
@@ -166,7 +180,21 @@ def _executor(request: ValidationRequest) -> Callable[[int, int], LocalProcesses
 def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[Any, Any]]:
     """Advice without an oracle, to compare it with the measurements; empty if it cannot be given."""
     try:
-        return advise_on(net, settings.design.noise, settings.design.sigmas).to_dict("records")
+        return advise_on(net, settings.design.noise, settings.design.sigmas, hint="").to_dict("records")
     except (UserError, RunFailedError) as error:
-        progress.say(f"no advice: {error}")
+        progress.say(f"no advice without an oracle to compare with: {error}")
         return []
+
+
+def _budget(
+    net: OwnNet, request: ValidationRequest, settings: Settings, progress: Progress
+) -> list[dict[Any, Any]]:
+    """Uncertainty budget; empty if there is none."""
+    progress.say("uncertainty budget")
+    design = settings.design
+    try:
+        table = budget_on(net, design.noise, design.sigmas, request.groups, request.columns)
+    except (UserError, RunFailedError) as error:
+        progress.say(f"no uncertainty budget: {error}")
+        return []
+    return table.to_dict("records")

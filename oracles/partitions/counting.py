@@ -32,7 +32,7 @@ def namespace(columns: Columns) -> Any:
     return torch if isinstance(columns, Tensor) else np
 
 
-def beside(columns: Columns, array: NDArray[Any]) -> Any:
+def like(columns: Columns, array: NDArray[Any]) -> Any:
     """Copy an array to the device of the columns."""
     if isinstance(columns, Tensor):
         return torch.from_numpy(np.array(array, order="C")).to(columns.device)
@@ -73,8 +73,8 @@ class Edges:
         return integers(namespace(position).clip(position, 0, self._last, out=position))
 
     def below(self, values: Columns) -> Cells:
-        index = take(beside(values, self._before), self._step(values))
-        edges = beside(values, self._edges)
+        index = take(like(values, self._before), self._step(values))
+        edges = like(values, self._edges)
         for _ in range(self._most):
             index += values > take(edges, index)
         return index
@@ -94,7 +94,7 @@ def tally_rows(
     if matrix.shape[1] != m:
         raise ValueError(f"samples have {matrix.shape[1]} outputs, the partition {m}")
     xp, chunk = namespace(matrix), _DEVICE_ROWS if isinstance(matrix, Tensor) else _CHUNK_ROWS
-    counts = beside(matrix, np.zeros((rows, cells), dtype=np.int64))
+    counts = like(matrix, np.zeros((rows, cells), dtype=np.int64))
     for start in range(0, len(matrix), chunk):
         columns = _columns(matrix[start : start + chunk])
         if not xp.isfinite(columns).all():

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..estimate.estimate import Estimate, Floor
 from ..estimate.redraws import check_redraws
 from ..estimate.samples import Samples
-from .counting import Cells, Columns, Edges, beside, pilot_values, tally_rows
+from .counting import Cells, Columns, Edges, like, pilot_values, tally_rows
 from .floors import redrawn_distances
 from .logits import bootstrapped_floor
 from .partition import total_variation_of_counts
@@ -90,8 +90,8 @@ class PrincipalCells:
         if not len(self.edges):
             return
         bins = self.edges.shape[1] + 1
-        deviations = columns - beside(columns, self.tree.centre[:, None])
-        coordinates = beside(columns, self.tree.axes.T) @ deviations
+        deviations = columns - like(columns, self.tree.centre[:, None])
+        coordinates = like(columns, self.tree.axes.T) @ deviations
         bin_numbers = [
             Edges(line).below(values) for line, values in zip(self.edges, coordinates, strict=True)
         ]

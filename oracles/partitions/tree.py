@@ -12,8 +12,8 @@ from ..estimate.samples import Samples
 from .counting import (
     Cells,
     Columns,
-    beside,
     check_count,
+    like,
     namespace,
     pilot_values,
     rounding_of,
@@ -98,10 +98,10 @@ class EqualMassTree:
     def located(self, columns: Columns) -> Cells:
         xp, leaves = namespace(columns), len(self.thresholds)
         spread = self.axes.shape[1]
-        deviations = columns - beside(columns, self.centre[:, None])
+        deviations = columns - like(columns, self.centre[:, None])
         if spread and leaves > 1:
-            coordinates = beside(columns, self.axes.T) @ deviations
-            thresholds = beside(columns, self.thresholds)
+            coordinates = like(columns, self.axes.T) @ deviations
+            thresholds = like(columns, self.thresholds)
             node = 2 + (coordinates[0] > self.thresholds[1])
             for level in range(1, leaves.bit_length() - 1):
                 above = coordinates[level % spread] > take(thresholds, node)
@@ -111,7 +111,7 @@ class EqualMassTree:
             node = xp.full_like(columns[0], leaves, dtype=xp.int64)
         if self.null.shape[1]:
             slack = self.rounding * (xp.amax(xp.abs(columns), 0) + np.abs(self.centre).max())
-            node[(xp.abs(beside(columns, self.null.T) @ deviations) > slack).any(0)] = 2 * leaves
+            node[(xp.abs(like(columns, self.null.T) @ deviations) > slack).any(0)] = 2 * leaves
         node -= leaves
         return node
 

@@ -101,3 +101,47 @@ def energy_excess(oracle: Samples, rule: Samples, points: int = 2000, *, seed: i
         stderr=distance.stderr / 2,
         n=points if points < len(oracle) else None,
     )
+
+
+def brier_excess(
+    true: ArrayLike, predicted: ArrayLike, draws: int | None = None, *, seed: int = 0
+) -> Estimate:
+    """Difference between the Brier score of predicted class probabilities q and that of the true ones p.
+
+    It equals |p - q|^2. The estimate is the U-statistic of the independent true samples, with `true` counts
+    (m,): without bias, so it can be negative. `predicted` are probabilities (m,), which need not be positive,
+    or with `draws` the frequencies of the classes among so many independent draws, whose noise is then
+    subtracted as well. n draws of the true law have the mean (1 - |p|^2) / n.
+
+    References
+    ----------
+    Brier, "Verification of forecasts expressed in terms of probability", Monthly Weather Review 1950.
+    Hoeffding, "A class of statistics with asymptotically normal distribution", Ann. Math. Statist. 1948.
+    """
+    counts, q = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.float64)
+    n = int(counts.sum())
+    p = counts / n
+    sizes = (n,) if draws is None else (n, draws)
+    value = float(_u_statistic(p, q, *sizes))
+    generator = np.random.default_rng(seed)
+    of_truth = generator.multinomial(n, p, _MULTINOMIALS) / n
+    exact = np.broadcast_to(p, of_truth.shape)
+    if draws is not None:
+        exact = generator.multinomial(draws, p, _MULTINOMIALS) / draws
+    null = _u_statistic(of_truth, exact, *sizes)
+    difference = p - q
+    of_sample = float((p * difference**2).sum() - (p * difference).sum() ** 2)
+    linear = 4 * of_sample * sum(1 / size for size in sizes)
+    # Where p = q, the noise of the difference makes `linear` twice the variance on average.
+    stderr = math.sqrt(max(linear - float(null.var()), float(null.var())))
+    return Estimate(value, 0.0, float(upper95(null, "linear")), stderr)
+
+
+def _u_statistic(p: Array, q: Array, true_samples: int, draws: int | None = None) -> Array:
+    """|p - q|^2 over the last axis, without the mean squares of the noise of p and of a sampled q."""
+    of_p = (1 - np.square(p).sum(-1)) / (true_samples - 1)
+    of_q = 0.0 if draws is None else (1 - np.square(q).sum(-1)) / (draws - 1)
+    return np.asarray(np.square(p - q).sum(-1) - of_p - of_q)
+
+
+_MULTINOMIALS = 2000

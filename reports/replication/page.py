@@ -31,9 +31,9 @@ from ..site import PAPER, address
 from ..statement import Answer, Convention, Effect, Evidence, Rule, Statement, Topic, Trial, judged
 from ..statistics.verdicts import Outcome
 from ..style import labels
-from ..style.figure import SMALL, Figure, clean, look, panels
+from ..style.figure import SMALL, Figure, look, panels
 from ..style.names import NetKind
-from ..style.theme import INK, LIGHT, ORDERED, Style, shade
+from ..style.theme import INK, LIGHT, ORDERED, Style, clean, marked, shade
 from ..tables.tables import differences
 from ..writing import rendered
 from . import claims, computed, cost, simulation
@@ -132,6 +132,52 @@ def main_forest(topics: Iterable[Topic]) -> Figure | None:
         "bins, but not their range. The first two are nearest to its numbers."
     )
     return Figure("figure-rivals", title, caption, drawing)
+
+
+@look()
+def small_forest(rulings: Rulings) -> Figure | None:
+    """Mean lead of SDP over each rival, by partition; None if the main claim was not measured."""
+    leads = rulings.main_effects
+    if not leads:
+        return None
+    effects = {partition: dict(of_rivals) for partition, of_rivals in leads.items()}
+    for convention, of_rivals in zip((MAIN_CONVENTION, HEADLINE_CONVENTION), effects.values(), strict=True):
+        samples = _mean_effect(rulings.statement("tv-mc").answer, convention)
+        if samples:
+            of_rivals[RIVALS["tv-mc"][0]] = samples
+    rivals = list(dict.fromkeys(rival for of_rivals in effects.values() for rival in of_rivals))
+    styles = [
+        Style(name, shade(colour, LIGHT), "o")
+        for name, colour in zip(_PARTITIONS, ORDERED[::4], strict=False)
+    ]
+    height = 0.3 * len(rivals)
+    drawing, (axes,) = panels(
+        [""], styles, width=2.2, height=height, left=1.5, right=0.06, above=0.02, below=0.4
+    )
+    for offset, style, of_rivals in zip((-0.15, 0.15), styles, effects.values(), strict=False):
+        for row, rival in enumerate(rivals):
+            if rival not in of_rivals:
+                continue
+            mean, low, high = of_rivals[rival].range
+            tip = f": lead over {rival} {labels.interval(mean, low, high)}"
+            line = style.line | {"gid": marked(style.label, [tip]), "markersize": 3.5}
+            axes.plot([mean], [row + offset], **line)
+            if math.isfinite(low):
+                axes.hlines(row + offset, low, high, color=style.colour, linewidth=1.3, gid=style.series)
+    axes.set_yticks(range(len(rivals)), [clean(_without_remark(rival)) for rival in rivals], fontsize=SMALL)
+    axes.set(ylim=(len(rivals) - 0.5, -0.5), xlabel="lead of SDP in 1 − TV")
+    axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    axes.grid(visible=False, axis="y")
+    caption = "Medians over nets with 95 % intervals. Right of the dashed line SDP is more accurate."
+    return Figure("figure-claim", "Lead of SDP over its rivals", caption, drawing)
+
+
+_PARTITIONS = ("joint extremes", "equal-mass cells")
+"""Short names of the partitions of the main claim."""
+
+
+def _without_remark(rival: str) -> str:
+    return rival.partition(" (")[0]
 
 
 @look()
@@ -431,6 +477,33 @@ class Rulings:
                 yield f"In both partitions, SDP is less accurate than {rival}."
             else:
                 yield f"Whether SDP is more accurate than {rival} depends on the partition."
+
+    @functools.cached_property
+    def figure(self) -> Figure | None:
+        """Forest plot of the main claim."""
+        return small_forest(self)
+
+    @property
+    def answer(self) -> str:
+        """Whether the main claim holds, and how many statements do, in at most 40 words."""
+        outcomes: dict[str, list[str]] = {}
+        leads = list(self.main_effects.values())
+        for rival in leads[0] if leads else ():
+            ranges = [effects[rival].range for effects in leads]
+            if all(low > 0 for _, low, _ in ranges):
+                outcome = "is more accurate than"
+            elif all(high < 0 for _, _, high in ranges):
+                outcome = "is less accurate than"
+            else:
+                outcome = "depends on the partition against"
+            outcomes.setdefault(outcome, []).append(_without_remark(rival))
+        sentences = []
+        if outcomes:
+            parts = [f"{outcome} {labels.listed(rivals)}" for outcome, rivals in outcomes.items()]
+            sentences = [f"{self.main_verdict}.", f"SDP {labels.listed(parts)}."]
+        supported, refuted = self.tally.get(Outcome.SUPPORTED, 0), self.tally.get(Outcome.REFUTED, 0)
+        count = labels.plural(sum(self.tally.values()), "statement")
+        return " ".join([*sentences, f"Of {count}, {supported} are supported and {refuted} refuted."])
 
     @property
     def main_claim(self) -> str:

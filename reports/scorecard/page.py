@@ -13,6 +13,8 @@ from typing import Any, Self
 
 import pandas as pd
 
+from ...bench import text as text_of
+from ...bench.budget.sentences import averaged, sentences
 from ...bench.experiments.versions import are_current
 from ...bench.files import writing
 from ...bench.metrics import recorded_metric
@@ -35,7 +37,8 @@ from ..tables.tables import headline
 from ..writing import recorded, rendered
 
 CONFORMANCE = "conformance.json"
-FILES = (PAGE, *TABLES, CONFORMANCE)
+BUDGET = "budget.csv"
+FILES = (PAGE, *TABLES, CONFORMANCE, BUDGET)
 """Files that :func:`build` writes."""
 
 _TEMPLATE = Path(__file__).with_name("template.html")
@@ -48,7 +51,8 @@ class Scorecard:
     """All findings on the rules under test or on a net, computed once for page and terminal.
 
     `costs` are by kind of net. `answers` recommend a rule for a user's net and are empty for the nets of
-    experiments; `choice` is the recommendation in words. `notes` concern the net and the measurements.
+    experiments; `choice` is the recommendation in words. `budget` is the uncertainty budget of a user's net,
+    which may be empty. `notes` concern the net and the measurements.
     `is_whole` is False if something failed to run.
     """
 
@@ -57,6 +61,7 @@ class Scorecard:
     costs: tuple[CostTable, ...]
     answers: tuple[Recommendation, ...]
     choice: Verdict | None
+    budget: pd.DataFrame
     notes: tuple[str, ...]
     is_whole: bool
 
@@ -69,6 +74,7 @@ class Scorecard:
         *,
         own_net: bool = False,
         advice: Sequence[Mapping[str, Any]] = (),
+        budget: Sequence[Mapping[str, Any]] = (),
         is_whole: bool = True,
     ) -> Self:
         """Judge the candidates by the results of one run, whose frame may be empty.
@@ -84,7 +90,16 @@ class Scorecard:
         if answers:
             net = NetKind(str(frame["activation"].iloc[0]), int(frame["depth"].iloc[0])).label
             recommended = verdict(answers, costs, net, traits, advice)
-        return cls(results, judged, costs, answers, recommended, tuple(notes), is_whole)
+        table = pd.DataFrame(budget)
+        return cls(results, judged, costs, answers, recommended, table, tuple(notes), is_whole)
+
+    @property
+    def budget_lines(self) -> list[str]:
+        """The uncertainty budget in words; empty if there is none."""
+        if self.budget.empty:
+            return []
+        name = str(self.frame["activation"].iloc[0]) if len(self.frame) else "this net"
+        return sentences(self.budget, name.removeprefix("own:"))
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -162,6 +177,7 @@ def scorecard_of(validation: Validation, database: Path) -> Scorecard:
         validation.notes,
         own_net=validation.own_net,
         advice=validation.advice,
+        budget=validation.budget,
         is_whole=validation.is_whole,
     )
 
@@ -197,6 +213,11 @@ def build(card: Scorecard, folder: Path) -> Path:
     else:
         with writing(folder):
             remove(folder / CONFORMANCE)
+    if len(card.budget):
+        write(folder / BUDGET, text_of.table(card.budget).to_csv(index=False))
+    else:
+        with writing(folder):
+            remove(folder / BUDGET)
     if len(frame) or not any((folder / name).exists() for name in TABLES):
         write_table(frame, folder)
     return write(folder / PAGE, text)
@@ -206,6 +227,8 @@ def page(card: Scorecard) -> str:
     """Return the HTML text of the scorecard."""
     results = card.results
     variables = vars(card) | {
+        "budget_rows": _budget_rows(card.budget),
+        "budget_file": BUDGET,
         "ratios": RATIOS,
         "ordinal": ordinal,
         "meta": {"command": "", "finished": "", "seconds": 0} | dict(results.meta),
@@ -225,6 +248,20 @@ def page(card: Scorecard) -> str:
         "conformance": CONFORMANCE,
     }
     return rendered(_TEMPLATE, results.traits, variables)
+
+
+def _budget_rows(budget: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of the table of the budget: means over the inputs by noise level, output and group."""
+    rows: list[dict[str, Any]] = []
+    if budget.empty:
+        return rows
+    for (sigma, output), part in budget.groupby(["sigma", "output"]):
+        shares = averaged(part)
+        shares["largest"] = (part["largest"] == "yes").groupby(part["group"], sort=False).sum()
+        for row in shares.reset_index().to_dict("records"):
+            known = {str(name): None if pd.isna(value) else value for name, value in row.items()}
+            rows.append(known | {"sigma": sigma, "output": output, "inputs": part["input"].nunique()})
+    return rows
 
 
 def ordinal(number: int) -> str:

@@ -7,6 +7,8 @@ Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Stati
 Gupta, "On some multiple decision (selection and ranking) rules", Technometrics 7, 1965.
 Hsu, "Constrained simultaneous confidence intervals for multiple comparisons with the best", Ann. Statist. 12,
 1984.
+Mogstad, Romano, Shaikh and Wilhelm, "Inference for ranks with applications to mobility across neighbourhoods
+and academic achievement across countries", Rev. Econ. Stud. 91, 2024.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtr, stdtrit
+from scipy.special import bdtrc, ndtr, stdtr, stdtrit
 
 from ...bench.metrics import Metric, recorded_metric
 from ..style import labels
@@ -104,6 +106,32 @@ def rank(compared: PairedComparison, rules: Sequence[str]) -> Ranking:
         tuple(rule for rule in others if rule not in worse),
         tuple(rule for rule in others if rule in worse),
     )
+
+
+def rank_intervals(compared: PairedComparison, rules: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return for each rule the first and last rank that its true mean may have among `rules`.
+
+    Each interval contains the rule's true rank with a probability of at least 95 %. The rule is compared with
+    every other rule by a two-sided test of their paired differences, corrected by Holm's method at 5 %. Its
+    rank lies after all rules that are significantly better, and before all that are significantly worse
+    (Mogstad, Romano, Shaikh and Wilhelm 2024).
+    """
+    better = np.array([compared.p_better(rule, rules) for rule in rules])  # p-values of "row beats column"
+    intervals = {}
+    for index, rule in enumerate(rules):
+        others = [other for other in range(len(rules)) if other != index]
+        p_values = np.minimum(better[index, others], better[others, index])
+        ahead = behind = 0
+        for column in np.argsort(p_values, kind="stable"):  # Holm: from the smallest p-value to the largest
+            if p_values[column] > LEVEL / 2 / (len(others) - ahead - behind):
+                break
+            other = others[column]
+            if better[index, other] < better[other, index]:
+                behind += 1
+            else:
+                ahead += 1
+        intervals[rule] = 1 + ahead, len(rules) - behind
+    return intervals
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,8 +279,10 @@ class Replicates(Scores, PairedComparison):
     def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]:
         """One-sided p-values of "`rule` is better than the other"; null hypothesis "as good or worse".
 
-        If all replicates show the same difference, the sign test replaces t. If nets and inputs are fixed,
-        the errors of the measurements are used, and p is 1 if one of them is unknown.
+        If all replicates show the same difference, the sign test replaces t. On the inputs of one or two
+        nets, t is too liberal for skewed errors, and p is the larger one of t and of the sign test of "better
+        on most inputs", which is exact. If nets and inputs are fixed, the errors of the measurements are
+        used, and p is 1 if one of them is unknown.
         """
         column, other_columns = self.rules.index(rule), [self.rules.index(other) for other in others]
         differences = self.values[:, other_columns] - self.values[:, [column]]  # positive: `rule` is better
@@ -266,7 +296,13 @@ class Replicates(Scores, PairedComparison):
             error, freedom = self._error(differences)
             # The sign test has one sign for each level of the factor with the fewest levels, all equal.
             signs = np.where(means > self._negligible, 0.5 ** (freedom + 1), 1.0)
-            return np.where(error <= self._negligible, signs, stdtr(freedom, -means / error))
+            p_values = np.where(error <= self._negligible, signs, stdtr(freedom, -means / error))
+        if self.net_count < MIN_LEVELS:
+            (inputs,) = self._random_factors(differences)
+            wins = (inputs > self._negligible).sum(0)
+            losses = (inputs < -self._negligible).sum(0)
+            p_values = np.maximum(p_values, bdtrc(wins - 1, wins + losses, 0.5))
+        return np.asarray(p_values)
 
     @functools.cached_property
     def _negligible(self) -> float:
@@ -287,8 +323,8 @@ class Replicates(Scores, PairedComparison):
             ]
         return rank(self, comparable) if comparable else None
 
-    def _error(self, values: NDArray[np.float64]) -> tuple[Any, float]:
-        """Standard errors of means over pairs, and degrees of freedom; infinite freedom if all is fixed."""
+    def _random_factors(self, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+        """Means of values over each net, and over each input, if they are many enough to be random."""
         net_means = _group_means(values, self.nets)
         if self.crossed:
             factors = [net_means, _group_means(values, self.inputs)]
@@ -296,7 +332,11 @@ class Replicates(Scores, PairedComparison):
             factors = [net_means]
         else:
             factors = [values]
-        random_factors = [means for means in factors if len(means) >= MIN_LEVELS]
+        return [means for means in factors if len(means) >= MIN_LEVELS]
+
+    def _error(self, values: NDArray[np.float64]) -> tuple[Any, float]:
+        """Standard errors of means over pairs, and degrees of freedom; infinite freedom if all is fixed."""
+        random_factors = self._random_factors(values)
         if not random_factors:
             return math.nan, math.inf
         squares = [means.var(0, ddof=1) / len(means) for means in random_factors]
@@ -449,14 +489,34 @@ class Overall(PairedComparison):
         return float(stdtrit(freedom, 1 - LEVEL / 2)) * error
 
     def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]:
-        """One-sided p-values of "`rule` is better than the other"; 1 with too few nets and inputs."""
+        """One-sided p-values of "`rule` is better than the other".
+
+        They are 1 with too few nets and inputs, and for rules that differ by rounding only.
+        """
         p_values = np.ones(len(others))
-        deviations = self.deviations[:, self.rules.index(rule)]
         for index, other in enumerate(others):
-            error, freedom = self._error(self.deviations[:, self.rules.index(other)] - deviations)
-            if error > 0:
+            error, freedom = self._error_of_difference(rule, other)
+            if error > self.rounding:
                 p_values[index] = stdtr(freedom, -(self.mean(other) - self.mean(rule)) / error)
         return p_values
+
+    def significant_difference(self, rule: str, other: str) -> float:
+        """Smallest difference of two means that is significant at 5 %, with Bonferroni's correction.
+
+        The correction is for comparisons with all other rules, as in the first step of
+        :func:`rank_intervals`. NaN with too few nets and inputs.
+        """
+        error, freedom = self._error_of_difference(rule, other)
+        return float(stdtrit(freedom, 1 - LEVEL / 2 / max(1, len(self.rules) - 1))) * error
+
+    @functools.cached_property
+    def rounding(self) -> float:
+        """Differences of means up to this size are rounding errors."""
+        return 1e-12 * float(np.abs(self.by_setting).max())
+
+    def _error_of_difference(self, rule: str, other: str) -> tuple[float, float]:
+        columns = self.rules.index(rule), self.rules.index(other)
+        return self._error(self.deviations[:, columns[1]] - self.deviations[:, columns[0]])
 
     def _error(self, deviations: NDArray[np.float64]) -> tuple[float, float]:
         """Standard error of a mean and its degrees of freedom; NaN if nets and inputs are all fixed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import io
 import math
 import re
@@ -10,7 +11,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +19,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ...bench.text import printable, public
-from .labels import number, span
-from .theme import INK, LIGHT, LINE, QUIET, Style, css
+from .labels import abridged, number, span
+from .theme import INK, LIGHT, LINE, QUIET, Style, clean, css, marked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 KINDS = ("pdf", "svg")
 """Formats of a figure's file."""
+
+SERIES = 6
+"""Lines that stand out in a figure at first; further ones are faint."""
 
 FONT, SMALL = 8.5, 7.0
 """Font sizes of texts in figures (pt)."""
@@ -56,6 +60,7 @@ _TAG, _DIGITS = re.compile(r"<[^>]+>"), re.compile(r"-?\d+\.\d{3,}")
 _BLANK = re.compile(
     r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: #\w{6}; stroke-width: 0.[34]"/>\s*'
 )
+_MARK = re.compile(r'<g id="(series|legend)\|([^"]*)">')
 _CELL = re.compile(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: (#\w{6}); stroke: [^"]*"/>')
 
 
@@ -63,7 +68,9 @@ _CELL = re.compile(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: (#\w{6}); 
 class Figure:
     """A drawing with its title and caption.
 
-    `anchor` is its id on a page. `cells` marks a heat map; its colours are the same on dark pages.
+    `anchor` is its id on a page. `cells` marks a heat map; its colours are the same on dark pages. `setting`
+    names nets, noise and numbers of inputs, so that its file is understood without its page; by default the
+    titles of the panels.
     """
 
     anchor: str
@@ -71,6 +78,14 @@ class Figure:
     caption: str
     drawing: Drawing
     cells: bool = False
+    setting: str = ""
+
+    @property
+    def source(self) -> str:
+        """Title, setting and version, which identify the drawing without its page."""
+        setting = self.setting or abridged(axes.get_title(loc="left") for axes in self.drawing.axes)
+        words = (self.title, setting, f"sdp-bench {version('sdp-bench')}")
+        return clean(". ".join(word.removesuffix(".") for word in words if word))
 
     @functools.cached_property
     def alt(self) -> str:
@@ -85,7 +100,13 @@ class Figure:
     def content(self, kind: str) -> bytes:
         """File of the figure, one of :data:`KINDS`; the same figure gives the same bytes."""
         date = "CreationDate" if kind == "pdf" else "Date"
-        metadata = {"Creator": "sdp-bench", "Title": f"sdp-bench: {self.title}", date: None}
+        about = "Subject" if kind == "pdf" else "Description"
+        metadata = {
+            "Creator": "sdp-bench",
+            "Title": clean(f"sdp-bench: {self.title}"),
+            about: f"{self.source}. {clean(self.caption)}".strip(),
+            date: None,
+        }
         file = io.BytesIO()
         with look(self.anchor):
             self.drawing.savefig(file, format=kind, metadata=metadata, facecolor="none")
@@ -96,6 +117,13 @@ class Figure:
         """SVG element that takes its font and the colours of text, lines and background from its page."""
         text = self.content("svg").decode()
         text = text[text.index("</defs>") + len("</defs>") :]  # its style sheet would be that of the page
+        marks: list[str] = []  # kept out of the text, so that no pattern changes their numbers
+
+        def placeholder(mark: re.Match[str]) -> str:
+            marks.append(self._attributes(*mark.groups()))
+            return f"<g data-mark={len(marks) - 1}>"
+
+        text = _MARK.sub(placeholder, text)
         for pattern, replacement in _SLIMMER:
             text = re.sub(pattern, replacement, text)
         text = _TAG.sub(_with_short_coordinates, text)
@@ -104,12 +132,39 @@ class Figure:
             text = _CELL.sub(r'<path class="cell" d="\1" fill="\2"/>', text)
         text = _COLOUR.sub(lambda match: self._colour_of_page(match[0]), _without_groups(text))
         text = _STYLE.sub(lambda style: style[0].replace("; fill: currentColor", "").replace(": ", ":"), text)
+        text = re.sub(r"data-mark=(\d+)", lambda mark: marks[int(mark[1])], text)
         width, height = self.drawing.get_size_inches() * 72
         size = (
             f'viewBox="0 0 {width:g} {height:g}" style="width:{_ZOOM * width / 72:.2f}in" fill="currentColor"'
         )
-        alt = escape(printable(public(self.alt)))
-        return f'<svg class="chart" role="img" aria-label="{alt}" {size}>\n{text}'
+        alt = html.escape(printable(public(self.alt)))
+        # not a title, which browsers show wherever the pointer is
+        desc = f"<desc>{html.escape(self.source)}</desc>"
+        return f'<svg class="chart" role="img" aria-label="{alt}" {size}>\n{desc}\n{text}'
+
+    def _attributes(self, kind: str, content: str) -> str:
+        """Attributes of a group in the SVG: of the legend its height, of a series its label and tips."""
+        if kind == "legend":
+            return f'data-legend="{content}"'
+        label, _, tips = content.partition("|")
+        attributes = f'data-series="{label}"'
+        if tips:
+            attributes += f' data-tips="{tips}"'
+        if html.unescape(label) in self._faint:
+            attributes += ' class="faint"'
+        return attributes
+
+    @functools.cached_property
+    def _faint(self) -> frozenset[str]:
+        """Labels of the lines after the first :data:`SERIES` ones of the legend."""
+        lines = {
+            clean(str(line.get_label()))
+            for axes in self.drawing.axes
+            for line in axes.lines
+            if len(np.atleast_1d(line.get_xdata())) > 1
+        }
+        labels_of_legend = [text.get_text() for legend in self.drawing.legends for text in legend.get_texts()]
+        return frozenset([label for label in labels_of_legend if label in lines][SERIES:])
 
     def _colour_of_page(self, colour: str) -> str:
         if colour in _PAGE:
@@ -249,13 +304,8 @@ def panels(
             borderaxespad=0,
             loc="lower left",
             bbox_to_anchor=(0.08 / total_width, 0),
-        )
+        ).set_gid(f"legend|{72 * legend_height:g}")
     return drawing, drawing.axes
-
-
-def clean(text: str) -> str:
-    """Text without control characters and local paths; line breaks are kept."""
-    return "\n".join(printable(public(line)) for line in text.split("\n"))
 
 
 def log_scale(axis: Any) -> None:
@@ -379,11 +429,17 @@ def over_scale(
             if list(values.index) == [0.0]:
                 axes.axhline(values.iloc[0], **line.style.line | {"marker": ""})
             else:
-                axes.plot(values.index, values, **line.style.line | {"markersize": 3})
+                tips = [f" at {scale:g}: {number(value)} %" for scale, value in values.items()]
                 if line.spread is not None:
                     spread = line.spread.reindex(values.index)
                     low, high = values - spread, values + spread
-                    axes.vlines(values.index, low, high, color=line.style.colour, linewidth=0.9, alpha=0.6)
+                    axes.vlines(
+                        values.index, low, high, color=line.style.colour, linewidth=0.9, alpha=0.6,
+                        gid=line.style.series,
+                    )  # fmt: skip
+                    tips = [f"{tip} ± {number(sd)}" for tip, sd in zip(tips, spread, strict=True)]
+                mark = {"gid": marked(line.style.label, tips), "markersize": 3}
+                axes.plot(values.index, values, **line.style.line | mark)
         log_scale(axes.xaxis)
         axes.set(xlabel="scale in training", ylabel="accuracy (%)", ylim=(0, 100))
     return Figure(anchor, title, caption, drawing)

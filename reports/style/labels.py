@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from sdp_ref.errors import on_one_line
 
+from ...bench.text import plural as plural
 from ...bench.text import printable, public
 
 
@@ -71,14 +72,20 @@ def duration(seconds: float) -> str:
     return text.replace(" ", "\u00a0")
 
 
-def plural(count: int, one: str) -> str:
-    """Format a count with its noun: ``1 net``, ``2,000 nets``."""
-    return f"{count:,} {one if count == 1 else one + 's'}"
-
-
 def listed(parts: Sequence[str]) -> str:
     """Join texts: ``a, b and c``."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else list(parts))
+
+
+_MOST_NAMED = 4
+
+
+def abridged(texts: Iterable[str]) -> str:
+    """Join the distinct non-empty texts, of many the first four: ``a, b, c, d, 3 more``."""
+    distinct = list(dict.fromkeys(filter(None, texts)))
+    if len(distinct) > _MOST_NAMED:
+        distinct[_MOST_NAMED:] = [f"{len(distinct) - _MOST_NAMED} more"]
+    return ", ".join(distinct)
 
 
 def layers(depths: Iterable[float]) -> str:

@@ -101,6 +101,18 @@ class RuleTraits:
     def _labels(self) -> dict[str, str]:
         return distinct_labels({rule: self[rule].label for rule in self.stored})
 
+    def short(self, rule: str) -> str:
+        """Label for tables and charts, ``DVIA*``; the full label if another rule has the short one."""
+        return self._short_labels.get(rule) or shortened(self.label(rule))
+
+    @functools.cached_property
+    def _short_labels(self) -> dict[str, str]:
+        short_labels = {rule: shortened(label) for rule, label in self._labels.items()}
+        counts = Counter(short_labels.values())
+        return {
+            rule: short if counts[short] == 1 else self._labels[rule] for rule, short in short_labels.items()
+        }
+
     def recommended(self, rule: str) -> str:
         """A rule in advice: ``1,000 samples``, ``128 Sobol samples (measured with 100)``, or its label.
 
@@ -135,6 +147,22 @@ class RuleTraits:
             return self[rule].rank, self[rule].sampling or 0, rule
 
         return sorted(set(rules), key=key)
+
+
+_SHORTER = (
+    (" (means=regular_covariance)", "*"),
+    (" (means=regular)", "†"),
+    (" (full)", ""),
+    ("MC estimate k=", "MC "),
+    ("MC with control variate k=", "MC + control variate "),
+)
+
+
+def shortened(label: str) -> str:
+    """Replace long parts of the package's own labels, which tables and charts explain once."""
+    for long, short in _SHORTER:
+        label = label.replace(long, short)
+    return label
 
 
 LONGEST = 48

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...bench.text import printable, public
 from .names import RuleTraits
 
 LIGHT, DARK = "#fdfdfb", "#16191d"
@@ -74,9 +75,25 @@ class Style:
         return f'<i class="dot" style="background:{css(self.colour)}"></i>'
 
     @property
+    def series(self) -> str:
+        """Mark of matplotlib artists (``gid``) that belong to this series; see :func:`marked`."""
+        return marked(self.label)
+
+    @property
     def line(self) -> dict[str, Any]:
         style = (0, self.dashes) if self.dashes else "solid"
-        return {"color": self.colour, "marker": self.marker, "linestyle": style, "label": self.label}
+        line = {"color": self.colour, "marker": self.marker, "linestyle": style, "label": self.label}
+        return line | {"gid": self.series}
+
+
+def marked(label: str, tips: Iterable[str] = ()) -> str:
+    """Mark of artists of one series, which pages can switch off; `tips` are texts of its points, on hover."""
+    return "series" + "".join(f"|{text.replace('|', '/')}" for text in (clean(label), *tips))
+
+
+def clean(text: str) -> str:
+    """Text without control characters and local paths; line breaks are kept."""
+    return "\n".join(printable(public(line)) for line in text.split("\n"))
 
 
 def styles(rules: Iterable[str], traits: RuleTraits) -> dict[str, Style]:
@@ -93,7 +110,7 @@ def _styles(rules: tuple[str, ...], traits: RuleTraits) -> dict[str, Style]:
     used_colours: set[str] = set()
     references = itertools.cycle(("#7a7a2e", "#4e6a7a"))
     for rule in rules:
-        label = traits.label(rule)
+        label = traits.short(rule)
         if traits.is_reference(rule):
             styles_by_rule[rule] = Style(label, shade(next(references), LIGHT), "", _REFERENCE)
         elif is_plain(rule):

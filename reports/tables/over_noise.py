@@ -10,8 +10,9 @@ import pandas as pd
 
 from ..statistics.costs import plain_samples
 from ..style.figure import log_scale, panels
-from ..style.theme import GREY, INK, Style, is_plain
-from .tables import Table, TableRow
+from ..style.labels import number, spread
+from ..style.theme import GREY, INK, Style, is_plain, marked
+from .tables import Cell, Table, TableRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 LINES = 9
 """Most rules in one panel, without those of the band."""
 
+_EXACT = Style("exact law, 95 % point", INK, "", (4.0, 3.0))
+_Point = tuple[float, Cell]  # noise level and cell
 _DECADE = 10.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 
 
@@ -34,38 +37,45 @@ def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> 
         lines, _ = _curves(table)
         drawn_rules.update(lines)
         sample_counts += [plain_samples(rule) or 100 for rule in table.rules if is_plain(rule)]
-    legend: list[Any] = [style for rule, style in styled.items() if rule in drawn_rules]
+    # Variants of a rule come last; the first rules of the legend stand out.
+    in_order = sorted(styled, key=lambda rule: ":" in rule)
+    legend: list[Any] = [styled[rule] for rule in in_order if rule in drawn_rules]
+    band = ""
     if sample_counts:
-        label = f"Monte Carlo, {min(sample_counts)} to {max(sample_counts)} samples"
-        legend.append(Patch(facecolor=GREY, alpha=0.35, label=label))
+        band = f"Monte Carlo, {min(sample_counts)} to {max(sample_counts)} samples"
+        legend.append(Patch(facecolor=GREY, alpha=0.35, label=band, gid=marked(band)))
     if any(math.isfinite(row.floor95) for table in tables for row in table.rows):
-        legend.append(Style("exact law, 95 % point", INK, "", (4.0, 3.0)))
+        legend.append(_EXACT)
     drawing, axes_of_panels = panels([title for title, _ in parts], legend)
     is_one_metric = len({table.metric.label for table in tables}) == 1
     for panel, (axes, table) in enumerate(zip(axes_of_panels, tables, strict=True)):
-        _draw(axes, table, styled)
+        _draw(axes, table, styled, band)
         if panel % 3 and is_one_metric:
             axes.set_ylabel("")
     return drawing
 
 
-def _draw(axes: Axes, table: Table, styled: dict[str, Style]) -> None:
+def _draw(axes: Axes, table: Table, styled: dict[str, Style], name_of_band: str) -> None:
     lines, band = _curves(table)
-    means = [mean for _, mean in band]
+    means = [cell.mean for _, cell in band]
     for rule, points in lines.items():
-        means_of_rule = [mean for _, mean in points]
-        axes.plot([sigma for sigma, _ in points], means_of_rule, **styled[rule].line)
+        means_of_rule = [cell.mean for _, cell in points]
+        tips = [f" at {table.scale} = {sigma:g}: {_with_spread(cell)}" for sigma, cell in points]
+        line = styled[rule].line | {"gid": marked(styled[rule].label, tips)}
+        axes.plot([sigma for sigma, _ in points], means_of_rule, **line)
         means += means_of_rule
     if band:
-        ends = pd.DataFrame(band, columns=["sigma", "mean"]).groupby("sigma")["mean"].agg(["min", "max"])
-        axes.fill_between(ends.index, ends["min"], ends["max"], color=GREY, alpha=0.35, linewidth=0)
+        pairs = [(sigma, cell.mean) for sigma, cell in band]
+        ends = pd.DataFrame(pairs, columns=["sigma", "mean"]).groupby("sigma")["mean"].agg(["min", "max"])
+        mark = marked(name_of_band)
+        axes.fill_between(ends.index, ends["min"], ends["max"], color=GREY, alpha=0.35, linewidth=0, gid=mark)
         for end in ends:  # visible even if all sample counts are equally accurate
-            axes.plot(ends.index, ends[end], color=GREY, linewidth=0.7)
+            axes.plot(ends.index, ends[end], color=GREY, linewidth=0.7, gid=mark)
     rows = sorted(_rows(table), key=lambda row: row.sigma)
     with_floor = [row for row in rows if math.isfinite(row.floor95)]
     if with_floor:
         levels, floors = [row.sigma for row in with_floor], [row.floor95 for row in with_floor]
-        axes.plot(levels, floors, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+        axes.plot(levels, floors, **_EXACT.line | {"label": None, "linewidth": 0.9})
     sigmas = sorted({row.sigma for row in rows})
     if all(sigma > 0 for sigma in sigmas):
         axes.set_xscale("log")
@@ -82,16 +92,23 @@ def _rows(table: Table) -> list[TableRow]:
     return [row for row in table.rows if row.component == table.rows[0].component]
 
 
-def _curves(table: Table) -> tuple[dict[str, list[tuple[float, float]]], list[tuple[float, float]]]:
-    """Noise levels and means of the first rules that have a line of their own, and those of the band."""
-    lines: dict[str, list[tuple[float, float]]] = {}
-    band: list[tuple[float, float]] = []
+def _with_spread(cell: Cell) -> str:
+    """Mean, and standard deviation over nets and inputs if known."""
+    if math.isnan(cell.sd):
+        return number(cell.mean)
+    return f"{number(cell.mean)} ± {spread(cell.sd, cell.mean)}"
+
+
+def _curves(table: Table) -> tuple[dict[str, list[_Point]], list[_Point]]:
+    """Points of the first rules that have a line of their own, and those of the band."""
+    lines: dict[str, list[_Point]] = {}
+    band: list[_Point] = []
     for column, rule in enumerate(table.rules):
         points = []
         for row in _rows(table):
             cell = row.cells[column]
             if cell and math.isfinite(cell.mean):
-                points.append((row.sigma, cell.mean))
+                points.append((row.sigma, cell))
         if is_plain(rule):
             band += points
         elif points and len(lines) < LINES:

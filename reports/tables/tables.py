@@ -85,6 +85,10 @@ _CELL = [*_ROW, "rule"]
 _ROUNDING = 1e-10  # an eigenvalue this far below zero, relative to the largest, may be float64 rounding
 
 
+SHADES = 5
+"""Number of shades of cells, in addition to that of the page."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One rule at one sigma: statistics of the displayed value over nets and inputs.
@@ -198,6 +202,60 @@ class Table:
     def under(self) -> str:
         """Noise family in words, unless it is Gaussian or the only one of its experiment."""
         return "" if noises_of(self.experiment) == (self.noise,) else noise_words(self.noise)
+
+    @property
+    def sigmas(self) -> list[float]:
+        return sorted({row.sigma for row in self.rows})
+
+    @property
+    def by_component(self) -> dict[str, list[TableRow | None]]:
+        """Rows at each of :attr:`sigmas`, None if not measured, by component."""
+        rows = {(row.component, row.sigma): row for row in self.rows}
+        components = dict.fromkeys(row.component for row in self.rows)
+        return {
+            component: [rows.get((component, sigma)) for sigma in self.sigmas] for component in components
+        }
+
+    @property
+    def sigmas_in_paper(self) -> frozenset[float]:
+        """Noise levels for which the paper prints a number."""
+        return frozenset(row.sigma for row in self.rows if any(cell and cell.printed for cell in row.cells))
+
+    def shade(self, row: TableRow, cell: Cell) -> int:
+        """Shade of a cell, from 0 to `SHADES` for the best.
+
+        Shared mass has the same shades everywhere. Other metrics are shaded from the worst to the best score
+        at the noise level, logarithmically.
+        """
+        goodness = cell.mean
+        if not self.metric.complement:
+            scores = [ranked.score for ranked in row.ranked() if 0 < ranked.score < math.inf]
+            if not (0 < cell.score < math.inf) or max(scores) == min(scores):
+                return 0
+            goodness = math.log(max(scores) / cell.score) / math.log(max(scores) / min(scores))
+        return max(0, min(SHADES, int((SHADES + 1) * goodness))) if math.isfinite(goodness) else 0
+
+    def remarks(self, cell: Cell) -> str:
+        """What a cell shows on hover: spread, ties, and comparisons with the floor."""
+        metric = self.metric
+        remarks = []
+        if cell.infinite:
+            remarks.append(f"infinite in {cell.infinite} of {cell.count}")
+        elif not math.isnan(cell.sd):
+            remarks.append(f"± {labels.spread(cell.sd, cell.mean, metric.decimals)} over {self.design}")
+        if cell.count != self.units:
+            remarks.append(labels.plural(cell.count, "measurement"))
+        if cell.indistinguishable:
+            remarks.append(f"{cell.indistinguishable} of {cell.count} indistinguishable from exact")
+        if not math.isnan(cell.corrected):
+            remarks.append(f"{labels.number(cell.corrected)} corrected for the floor")
+        if not math.isnan(cell.bracket):
+            remarks.append(f"proven within {labels.number(100 * cell.bracket, 1)} %")
+        if not math.isnan(cell.companion):
+            remarks.append(f"{metric.companion_label} {labels.number(cell.companion, metric.decimals)}")
+        if cell.printed:
+            remarks.append(f"paper {cell.printed.value} ({cell.printed.label})")
+        return "; ".join(remarks)
 
     @property
     def has_floor(self) -> bool:
@@ -407,6 +465,22 @@ def _median_floor(metric: Metric, floors: Iterable[float]) -> float:
     if not (known and metric.has_floor):
         return math.nan
     return float(metric.shown(np.array(statistics.median_low(known))))
+
+
+def setting_of(tables: Sequence[Table]) -> str:
+    """Return nets, noise and design of some tables in words, for figures that leave their page."""
+    parts = (
+        [table.kind.label for table in tables],
+        [f"{noise_words(table.noise) or 'Gaussian noise'} at {_levels(table)}" for table in tables],
+        [table.recipe for table in tables],
+        [table.design for table in tables],
+    )
+    return "; ".join(filter(None, map(labels.abridged, parts)))
+
+
+def _levels(table: Table) -> str:
+    sigmas = sorted({row.sigma for row in table.rows})
+    return f"{table.scale} = {labels.span(sigmas) if len(sigmas) > 1 else f'{sigmas[0]:g}'}"
 
 
 def distinct_names(tables: Sequence[Table]) -> list[str]:

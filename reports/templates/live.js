@@ -1,10 +1,11 @@
-// What a browser adds to pages: tables are sorted (by sortable.min.js) and filtered, set tighter where that makes them fit, and figures
-// are saved. Without JavaScript pages are read as they stand.
+// What a browser adds to pages: tables are sorted and filtered, series of figures are switched, values are shown on hover, and figures are
+// saved. The state of all controls is part of the address. Without JavaScript pages are read as they stand.
 (() => {
   "use strict";
 
   const FEW = 3; // rows, up to which a table needs no tools
   const BELOW = ".small, .paper"; // lines of a cell below the one that it is about
+  const NEAR = 16; // pixels between the pointer and the point that it names
   // A number in front, perhaps after a mark or the symbol of a scale: "≈ 0.5", "σ = 10", "2,000", "−1.2e−5".
   const NUMBER = /^(?:\S+ = )?[^\p{L}\p{N}∞−+.-]*([−+-]?)(∞|\d[\d,]*\.?\d*(?:e[−+-]?\d+)?)/u;
 
@@ -14,81 +15,243 @@
     return node;
   };
 
+  // Controls: each has a name in the address, under which its value is stored unless it is empty.
+  const state = new URLSearchParams(location.search);
+  const store = (name, value) => {
+    const address = new URL(location);
+    if (value) address.searchParams.set(name, value);
+    else address.searchParams.delete(name);
+    history.replaceState(null, "", address);
+  };
+
+  // Tables: sorted by the buttons in their heads, and filtered by words.
+  const rowsOf = (table) => [...table.tBodies].flatMap((body) => [...body.rows]);
+  const isTitle = (row) => row.cells.length === 1;
   const firstLine = (cell) => {
     const copy = cell.cloneNode(true);
-    copy.querySelectorAll(BELOW).forEach((line) => line.remove());
+    if (!cell.matches(BELOW)) copy.querySelectorAll(BELOW).forEach((line) => line.remove());
     return copy.textContent.trim();
   };
-
-  // What a cell is sorted by: a number; a text, with leading zeros so that 10 follows 9; empty, which comes last.
+  // What a cell is sorted by: a number, a text, or null for nothing, which comes last.
   const sortKey = (cell, isText) => {
     const text = cell.dataset.value ?? firstLine(cell);
-    const found = !isText && NUMBER.exec(text);
-    if (found) return (/[−-]/u.test(found[1]) ? "-" : "") + found[2].replace("∞", "Infinity").replaceAll("−", "-").replaceAll(",", "");
-    return text === "–" ? "" : text.toLowerCase().replace(/\d+/gu, (digits) => digits.padStart(9, "0"));
+    const number = !isText && NUMBER.exec(text);
+    if (number) return Number((/[−-]/u.test(number[1]) ? "-" : "") + number[2].replace("∞", "Infinity").replaceAll("−", "-").replaceAll(",", ""));
+    return text === "–" ? null : text || null;
   };
+  const order = new Intl.Collator(undefined, { numeric: true });
+  const compared = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : order.compare(a, b));
 
-  function sorted(table) {
+  function sort(table, column, direction) {
     const heads = [...table.tHead.rows[0].cells];
-    for (const body of [...table.tBodies]) { // a title of a group goes into a body of its own, which stays on top
-      const title = body.rows[0];
-      if (body.rows.length > 1 && title.cells[0].colSpan === heads.length) body.before(made("tbody", {}, title));
+    const isText = heads[column].classList.contains("text");
+    for (const body of table.tBodies) {
+      const rows = [...body.rows].filter((row) => !isTitle(row)).map((row) => [sortKey(row.cells[column], isText), row]);
+      const byKey = (a, b) => (a === null || b === null ? (a === null) - (b === null) : direction * compared(a, b));
+      rows.sort(([a, row], [b, other]) => byKey(a, b) || row.position - other.position);
+      body.append(...rows.map(([, row]) => row));
     }
-    for (const head of heads) head.append(made("button", { type: "button", className: "sort" }, ...head.childNodes));
-    for (const row of [...table.tBodies].flatMap((body) => [...body.rows])) {
-      [...row.cells].forEach((cell, k) => { cell.dataset.sort = sortKey(cell, heads[k]?.classList.contains("text")); });
-    }
-    table.classList.add("sortable", "n-last", "asc");
+    heads.forEach((head, k) => { if (k === column) head.ariaSort = direction > 0 ? "ascending" : "descending"; else head.removeAttribute("aria-sort"); });
   }
 
-  function filtered(table, scroll) {
-    const search = made("input", { type: "search", placeholder: "filter rows", ariaLabel: `Filter rows: ${scroll.getAttribute("aria-label")}` });
-    const state = made("span", { className: "state", role: "status" });
-    search.addEventListener("input", () => {
+  function sortable(table, name) {
+    const heads = [...table.tHead.rows[0].cells];
+    rowsOf(table).forEach((row, position) => { row.position = position; }); // the order of equal rows
+    heads.forEach((head, column) => {
+      const button = made("button", { type: "button", className: "sort" }, ...head.childNodes);
+      button.addEventListener("click", () => {
+        const direction = head.ariaSort === "ascending" ? -1 : 1;
+        sort(table, column, direction);
+        store(name, `${column}${direction > 0 ? "" : "-"}`);
+      });
+      head.append(button);
+    });
+    const column = parseInt(state.get(name), 10);
+    if (heads[column]) sort(table, column, state.get(name).endsWith("-") ? -1 : 1);
+  }
+
+  // A search box that shows the rows of tables with all of its words.
+  function filter(search, status, name, tables) {
+    const apply = () => {
       const words = search.value.toLowerCase().split(/\s+/u);
       let shown = 0;
-      for (const row of [...table.tBodies].flatMap((body) => [...body.rows])) {
-        const text = row.textContent.toLowerCase();
-        const isTitle = row.cells.length === 1;
-        row.hidden = !isTitle && !words.every((word) => text.includes(word));
-        shown += !isTitle && !row.hidden;
+      for (const row of tables.flatMap(rowsOf).filter((other) => !isTitle(other) && !other.classList.contains("exact"))) {
+        const text = (row.cells[0].title + row.textContent).toLowerCase();
+        row.hidden = !words.every((word) => text.includes(word));
+        shown += !row.hidden;
       }
-      state.textContent = search.value ? `${shown} rows` : "";
-    });
-    scroll.before(made("div", { className: "tools" }, search, state));
+      status.textContent = search.value ? `${shown} rows` : "";
+    };
+    search.value = state.get(name) ?? "";
+    if (search.value) apply();
+    search.addEventListener("input", () => { apply(); store(name, search.value); });
   }
 
   // A table that fits needs no scrolling of its own: its head stays in the window instead.
   const settle = (scroll) => {
     const fits = () => scroll.firstElementChild.offsetWidth <= scroll.offsetWidth;
-    scroll.classList.remove("tight", "dense", "fits");
-    for (const way of ["tight", "dense"]) if (!fits()) scroll.classList.add(way);
+    scroll.classList.remove("tight", "fits");
+    if (!fits()) scroll.classList.add("tight");
     scroll.classList.toggle("fits", fits());
-    if (!fits()) scroll.classList.remove("tight", "dense"); // for nothing
+    if (!fits()) scroll.classList.remove("tight"); // for nothing
     if (fits()) scroll.removeAttribute("tabindex");
     else scroll.tabIndex = 0;
   };
   const sizes = new ResizeObserver((entries) => requestAnimationFrame(() => entries.forEach(({ target }) => settle(target))));
 
-  for (const scroll of document.querySelectorAll(".scroll")) {
+  document.querySelectorAll(".scroll").forEach((scroll, number) => {
     const table = scroll.querySelector("table");
-    const rows = [...table.tBodies].reduce((sum, body) => sum + body.rows.length, 0);
     const simple = table.tHead?.rows.length === 1 && !table.querySelector("[rowspan]") && !table.classList.contains("plain");
-    if (simple && rows > FEW) sorted(table);
-    if (simple && rows > 3 * FEW) filtered(table, scroll);
+    const count = rowsOf(table).length;
+    if (simple && count > FEW) sortable(table, `sort${number}`);
+    if (simple && count > 3 * FEW && !table.classList.contains("results")) {
+      const search = made("input", { type: "search", placeholder: "filter rows", ariaLabel: `Filter rows: ${scroll.getAttribute("aria-label")}` });
+      const status = made("span", { className: "state", role: "status" });
+      scroll.before(made("div", { className: "tools" }, search, status));
+      filter(search, status, `rows${number}`, [table]);
+    }
     sizes.observe(scroll);
+  });
+
+  // Tools in the page: a filter of all tables by rule, a switch of the paper's numbers, and a choice of statements.
+  for (const tools of document.querySelectorAll(".tools[hidden], .filter[hidden]")) tools.hidden = false;
+  for (const search of document.querySelectorAll("input[name=rule]")) {
+    filter(search, search.nextElementSibling, search.name, [...document.querySelectorAll("table.results")]);
   }
+  const isPrinted = document.querySelector("main .paper");
+  const boxes = document.querySelectorAll("input[name=paper]");
+  for (const box of boxes) {
+    const apply = () => {
+      document.body.classList.toggle("unprinted", !box.checked);
+      for (const other of boxes) other.checked = box.checked;
+    };
+    box.closest("label").hidden = !isPrinted;
+    box.checked = state.has(box.name);
+    apply();
+    box.addEventListener("change", () => { apply(); store(box.name, box.checked && "on"); });
+  }
+  for (const radio of document.querySelectorAll("input[type=radio][name]")) {
+    const apply = () => {
+      for (const one of document.querySelectorAll(`[data-${radio.name}]`)) one.hidden = radio.value !== "" && one.dataset[radio.name] !== radio.value;
+      for (const group of document.querySelectorAll(`section:has(> [data-${radio.name}])`)) group.hidden = !group.querySelector(`[data-${radio.name}]:not([hidden])`);
+    };
+    radio.checked = radio.value === (state.get(radio.name) ?? "");
+    if (radio.checked && radio.value) apply();
+    radio.addEventListener("change", () => { apply(); store(radio.name, radio.value); });
+  }
+
+  // Figures: series are switched on and off in all figures together; those that are off stay faint.
+  const switched = { on: new Set(state.get("on")?.split("|")), off: new Set(state.get("off")?.split("|")) };
+  const apply = (label) => {
+    for (const part of document.querySelectorAll(`[data-series="${CSS.escape(label)}"]`)) {
+      part.classList.toggle("faint", switched.off.has(label) || (part.faintAtFirst && !switched.on.has(label)));
+    }
+    for (const button of document.querySelectorAll(`button[data-label="${CSS.escape(label)}"]`)) button.ariaPressed = !button.shown.classList.contains("faint");
+  };
+  function switchable(figure) {
+    const legend = figure.querySelector("[data-legend]");
+    const parts = new Map();
+    for (const part of figure.querySelectorAll("[data-series]")) {
+      part.faintAtFirst = part.classList.contains("faint");
+      if (!legend?.contains(part) && !parts.has(part.dataset.series)) parts.set(part.dataset.series, part);
+    }
+    const labels = [...(legend?.querySelectorAll("text") ?? [])].map((text) => text.textContent);
+    if (labels.length < 2 || !labels.every((label) => parts.has(label))) return;
+    const svg = figure.querySelector("svg");
+    svg.legend = legend; // of the saved file; on the page buttons take its place
+    legend.remove();
+    svg.viewBox.baseVal.height -= Number(legend.dataset.legend);
+    const buttons = labels.map((label) => {
+      const part = parts.get(label);
+      const shape = part.querySelector("[style]");
+      const dot = made("i", { className: "dot" });
+      dot.style.background = shape.style.stroke && shape.style.stroke !== "none" ? shape.style.stroke : shape.style.fill;
+      const button = made("button", { type: "button", shown: part }, dot, label);
+      button.dataset.label = label;
+      button.addEventListener("click", () => {
+        const [to, from] = button.ariaPressed === "true" ? ["off", "on"] : ["on", "off"];
+        switched[to].add(label);
+        switched[from].delete(label);
+        apply(label);
+        for (const name of ["on", "off"]) store(name, [...switched[name]].join("|"));
+      });
+      return button;
+    });
+    svg.parentElement.before(made("div", { className: "tools series", role: "group", ariaLabel: `Series: ${svg.ariaLabel.split(".")[0]}` }, ...buttons));
+  }
+  for (const figure of document.querySelectorAll("figure.charts")) switchable(figure);
+  for (const label of new Set([...document.querySelectorAll("button[data-label]")].map((button) => button.dataset.label))) apply(label);
+
+  // Details: titles of cells and points of figures, on hover, focus and touch.
+  const tip = made("div", { id: "tip", role: "tooltip", hidden: true });
+  document.body.append(tip);
+  const show = (text, box) => {
+    tip.textContent = text;
+    tip.hidden = !text;
+    if (!text) return;
+    const left = Math.min(Math.max(4, box.left + box.width / 2 - tip.offsetWidth / 2), document.documentElement.clientWidth - tip.offsetWidth - 4);
+    const above = box.top - tip.offsetHeight - 6;
+    tip.style.translate = `${left}px ${above > 4 ? above : box.bottom + 6}px`;
+  };
+  const pointNear = (svg, x, y) => {
+    let nearest = null;
+    for (const part of svg.querySelectorAll("[data-tips]:not(.faint)")) {
+      const texts = part.dataset.tips.split("|");
+      const marks = part.querySelectorAll("use");
+      if (texts.length !== marks.length) continue; // a point is outside of its panel
+      marks.forEach((mark, k) => {
+        const box = mark.getBoundingClientRect();
+        const distance = Math.hypot(box.left + box.width / 2 - x, box.top + box.height / 2 - y);
+        if (distance < (nearest?.distance ?? NEAR)) nearest = { distance, box, text: `${part.dataset.series}${texts[k]}` };
+      });
+    }
+    return nearest;
+  };
+  const pointed = ({ type, target, clientX, clientY }) => {
+    const svg = target.closest?.("svg.chart");
+    if (svg) {
+      const point = clientX === undefined ? null : pointNear(svg, clientX, clientY);
+      show(point?.text ?? "", point?.box);
+      return;
+    }
+    const holder = target.closest?.("[title], [data-title]");
+    if (holder?.title) { // else the browser would show it as well
+      holder.dataset.title = holder.title;
+      holder.removeAttribute("title");
+    }
+    if (holder && type === "focusin") target.setAttribute("aria-describedby", tip.id);
+    show(holder?.dataset.title ?? "", holder?.getBoundingClientRect());
+  };
+  for (const name of ["pointermove", "pointerdown", "focusin"]) document.addEventListener(name, pointed);
+  document.addEventListener("scroll", () => show(""), { capture: true, passive: true });
 
   for (const heading of document.querySelectorAll("section[id] > h2, h3[id], h4[id], figure[id] h3")) {
     const anchor = heading.id || heading.closest("[id]").id;
     if (!heading.closest("summary")) heading.append(made("a", { className: "permalink", href: `#${anchor}`, ariaLabel: "Link to this heading" }));
   }
 
+  // Below a drawing that leaves its page: its title, setting and version, as text and as the title of the file.
+  const signed = (svg) => {
+    const source = svg.querySelector("desc")?.textContent ?? "";
+    const { width, height } = svg.viewBox.baseVal;
+    const text = (name, more) => { const node = document.createElementNS(svg.namespaceURI, name); node.textContent = source; Object.entries(more).forEach(([key, value]) => node.setAttribute(key, value)); return node; };
+    svg.setAttribute("viewBox", `0 0 ${width} ${height + 12}`);
+    svg.prepend(text("title", {}));
+    svg.append(text("text", { x: 4, y: height + 8, "font-size": Math.min(6.5, 1.9 * width / source.length), fill: "currentColor" }));
+    return svg;
+  };
+
   // The drawing by itself: colours of the light page, as other programs know no CSS variables.
   const alone = (svg) => {
-    const copy = svg.cloneNode(true);
+    const copy = signed(svg.cloneNode(true));
     const names = { currentColor: "#1f2328", "var(--quiet)": "#626b75", "var(--line)": "#d8dbdf", "var(--page)": "#ffffff" };
     copy.setAttribute("font-family", "sans-serif");
+    if (svg.legend) {
+      copy.append(svg.legend.cloneNode(true));
+      copy.viewBox.baseVal.height += Number(svg.legend.dataset.legend);
+    }
+    const faint = new Set([...svg.querySelectorAll(".faint")].map((part) => part.dataset.series));
+    for (const part of copy.querySelectorAll("[data-series]")) if (faint.has(part.dataset.series)) part.setAttribute("opacity", "0.15");
     return new XMLSerializer().serializeToString(copy).replace(/currentColor|var\(--\w+\)/gu, (name) => names[name]).replace(/light-dark\((#\w+),#\w+\)/gu, "$1");
   };
   const saved = (figure, svg) => {
@@ -108,5 +271,9 @@
 
   const leave = ({ target }) => document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = menu.contains(target); });
   for (const name of ["click", "focusin"]) document.addEventListener(name, leave);
-  document.addEventListener("keydown", ({ key }) => { if (key === "Escape") document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = false; menu.firstElementChild.focus(); }); });
+  document.addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape") return;
+    show("");
+    document.querySelectorAll("details.menu[open]").forEach((menu) => { menu.open = false; menu.firstElementChild.focus(); });
+  });
 })();

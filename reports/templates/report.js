@@ -1,3 +1,3 @@
 // sdp-bench
-{% include "sortable.min.js" %}
 {% include "live.js" %}
+{% include "csv.js" %}

@@ -101,6 +101,7 @@ def check(
 def _update(baseline: Path, request: Options, limits: Limits) -> None:
     """Write the current predictions and times of the requested rules to the baseline."""
     from sdp_bench.bench import files
+    from sdp_bench.bench.environment import busy
     from sdp_bench.bench.executors.local import limited
     from sdp_bench.bench.gate.check import update
     from sdp_bench.progress import Screen
@@ -109,3 +110,5 @@ def _update(baseline: Path, request: Options, limits: Limits) -> None:
     with Screen().meter("check") as progress, limited(limits):
         names = update(baseline, request, step=progress.done)
     echo(f"{baseline} has the current {', '.join(names)}")
+    if request.speed and (warning := busy()):
+        echo(f"times may be off: {warning}")

@@ -68,10 +68,10 @@ def sample(
 ) -> None:
     """Sample NET until quantities of its outputs are known within a tolerance.
 
-    NET is path/to/my_net.py:build, package.module:build, or a file .pt2 (torch.export) or .onnx. The 95 %
-    interval of each estimate, from its spread over blocks of samples, is then at most the tolerance to either
-    side, as in the adaptive procedure of JCGM 101 (GUM Supplement 1). The same command resumes an interrupted
-    one, and gives the same numbers as an uninterrupted one.
+    NET is path/to/my_net.py:build, package.module:build, a file .pt2 (torch.export) or .onnx, or
+    published:NAME. The 95 % interval of each estimate, which is printed in parentheses, is then at most the
+    tolerance to either side, as in the adaptive procedure of JCGM 101 (GUM Supplement 1). The same command
+    resumes an interrupted one, and gives the same numbers as an uninterrupted one.
 
     Exit code 3 if an estimate is not precise enough after the maximum number of samples.
     """
@@ -100,23 +100,21 @@ def sample(
         echo(f"note: {note}")
     for line in _lines(table):
         echo(line)
-    fewest = int(table["samples"].min())
-    echo(f"limits: events rarer than about 1 in {max(1, fewest // 3):,} can be missed")
-    if any(name.startswith("quantile") for name in table["quantity"]):
-        echo("limits: intervals of quantiles can be wrong if outputs are discrete or have several modes")
+    for line in table.attrs["limits"]:
+        echo(f"limits: {line}")
     if table.attrs["shortfall"]:
         echo(f"verdict: {table.attrs['shortfall']}")
         raise SystemExit(FAILED)
-    echo(f"verdict: all {len(table)} estimates are within {100 * until:g} % ({_total(table):,} samples)")
-
-
-def _total(table: pd.DataFrame) -> int:
-    return int(table.groupby(["sigma", "input"])["samples"].first().sum())
+    total = int(table.groupby(["sigma", "input"])["samples"].first().sum())
+    known = "the estimate is" if len(table) == 1 else f"all {len(table):,} estimates are"
+    echo(f"verdict: {known} within {100 * until:g} % ({text.plural(total, 'sample')})")
 
 
 def _lines(table: pd.DataFrame) -> Iterator[str]:
     """Lines of a table of estimates with their intervals, one row per noise level, input and output."""
     import pandas as pd
+
+    from sdp_bench.bench.text import plural
 
     keys = ["sigma", "input", "output"]
     wide = table.assign(shown=table.apply(_shown, axis=1)).pivot(
@@ -125,26 +123,26 @@ def _lines(table: pd.DataFrame) -> Iterator[str]:
     wide = wide[list(dict.fromkeys(table["quantity"]))].reset_index()
     columns = [*(name for name in wide.columns if name != "samples"), "samples"]
     wide = wide[columns].rename(columns={"sigma": "σ"})
+    wide["samples"] = wide["samples"].map("{:,}".format)
     with pd.option_context("display.width", None, "display.max_columns", None, "display.max_rows", None):
         yield from wide[:_PRINTED].to_string(index=False).splitlines()
     if len(wide) > _PRINTED:
-        yield f"... and {len(wide) - _PRINTED} rows more (--output FILE.csv writes all)"
+        yield f"... and {plural(len(wide) - _PRINTED, 'more row')} (--output FILE.csv writes all)"
     if not table["reached"].all():
         yield "! is not within the tolerance"
 
 
 def _shown(row: pd.Series) -> str:
-    """An estimate with the digits that are known, and its interval."""
+    """An estimate and its interval, with two digits of half the interval's width."""
     import math
 
-    estimate, low, high = row["estimate"], row["low"], row["high"]
-    mark = "" if row["reached"] else " !"
+    numbers, unit = [row["estimate"], row["low"], row["high"]], ""
     if row["quantity"] == "class":
-        return f"{100 * estimate:.2f} % ({100 * low:.2f} to {100 * high:.2f}){mark}"
-    half = (high - low) / 2
-    if not half > 0:
-        return f"{estimate:.6g} ± 0{mark}"
-    decimals = 1 - math.floor(math.log10(half))
-    if 0 <= decimals <= _DECIMALS:
-        return f"{estimate:.{decimals}f} ± {half:.{decimals}f}{mark}"
-    return f"{estimate:.6g} ± {half:.2g}{mark}"
+        numbers, unit = [100 * number for number in numbers], " %"
+    half, form = (numbers[2] - numbers[1]) / 2, ".6g"
+    if 0 < half < math.inf:
+        decimals = 1 - math.floor(math.log10(half))
+        before = math.floor(math.log10(max(map(abs, numbers)))) + 1  # digits before the point
+        form = f".{decimals}f" if 0 <= decimals <= _DECIMALS else f".{max(before + decimals, 1)}g"
+    estimate, low, high = (format(number, form) for number in numbers)
+    return f"{estimate}{unit} ({low} to {high}){'' if row['reached'] else ' !'}"

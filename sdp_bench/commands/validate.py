@@ -17,7 +17,7 @@ RESULTS = Path("validate-results")
 @options.argument("rules", values.WORD, nargs=-1, metavar="RULE...")
 @option(
     "--net",
-    "Your net, instead of small Iris nets: code, or a file .pt2 (torch.export) or .onnx.",
+    "Your net, instead of small Iris nets: code, a file .pt2 (torch.export) or .onnx, or published:NAME.",
     metavar="FILE.py:build",
 )
 @options.inputs()
@@ -32,6 +32,18 @@ RESULTS = Path("validate-results")
 )
 @options.noise
 @option(
+    "--budget/--no-budget",
+    "Add an uncertainty budget of your net: the share of each input in the variance of each output.",
+    values.FLAG,
+    default=False,
+)
+@option(
+    "--groups",
+    "Inputs that the budget takes together: columns (speed+slope,temperature), 8 blocks of a signal (8), or "
+    "a grid of an image (4x4).",
+    values.WORD,
+)
+@option(
     "--experiment",
     "Experiment to run, instead of the default cells; may be repeated.",
     values.WORD,
@@ -42,7 +54,7 @@ RESULTS = Path("validate-results")
 @option("--depth", "Numbers of hidden layers [default: 1,2,4].", values.DEPTHS, "depths")
 @option("--activation", "Activation of the nets: relu, gelu, tanh, ...")
 @option("--nets", "Nets per depth [default: 3; smoke: 1].", values.NETS)
-@option("--rules", "Rules to compare with, instead of all built-in ones.", values.RULES, "beside")
+@option("--rules", "Rules to compare with, instead of all built-in ones.", values.RULES, "compare_with")
 @option("--samples", "Samples per oracle and per prediction.", values.SAMPLES)
 @option("--w1-points", "Points per side of W1.", values.W1_POINTS)
 @option("--conformance/--no-conformance", "Run the conformance kit first, or skip it.")
@@ -59,9 +71,11 @@ def validate(
     net_input: str | None,
     net_output: str | None,
     rows: int | None,
+    budget: bool,
+    groups: str | None,
     experiments: tuple[str, ...],
     preset: str,
-    beside: tuple[str, ...] | None,
+    compare_with: tuple[str, ...] | None,
     conformance: bool,
     kit_limit: float,
     group_limit: float,
@@ -83,6 +97,7 @@ def validate(
     Exit code, first match: 2 for bad input; 1 if a rule fails a check that it does not declare as a known
     fault, or no check could run; 3 if something failed to run or a rule was not measured; 0 otherwise.
     """
+    from sdp_bench.bench import files
     from sdp_bench.bench.nets.own.net import finder
     from sdp_bench.bench.validation import run
     from sdp_bench.progress import Screen, command_line
@@ -95,9 +110,12 @@ def validate(
         net=finder(net, inputs, rows, net_input, net_output),
         experiments=experiments,
         preset=preset,
-        beside=beside or (),
+        compare_with=compare_with or (),
         options={name: value for name, value in settings.items() if value is not None},
         conformance=conformance,
+        budget=budget,
+        groups=groups or "",
+        columns=files.column_names(inputs) if inputs else (),
         kit_limit=kit_limit,
         group_limit=group_limit,
         jobs=options.at_most_cores(jobs),
@@ -107,6 +125,8 @@ def validate(
     validation = run.validate(request, database, Screen(), output / PAGE)
     scorecard = scorecard_of(validation, database)
     build(scorecard, output)
+    for line in scorecard.budget_lines:
+        echo(line)
     for verdict in scorecard.verdicts:
         echo(verdict.details)
     echo(f"scorecard: {output / PAGE}")

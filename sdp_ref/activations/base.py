@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from sdp_ref.activations.numerics.quadrature import Curve
 from sdp_ref.errors import NoFormulaError
 
 TOLERANCE = 1e-6
@@ -124,6 +125,14 @@ class Activation(ABC):
     @abstractmethod
     def derivative(self, x: Tensor) -> Tensor:
         """f'(x), elementwise; the derivative from the right at a kink, as in eq. 2 of the paper."""
+
+    def curve_of(self, deviation: Tensor) -> Curve:  # noqa: ARG002
+        """Return the function as quadratures of its covariances with other functions need it.
+
+        `deviation` are the standard deviations of its arguments. The default suits functions that bend only
+        at 0 and at :attr:`kinks`.
+        """
+        return Curve(self.function, self.derivative, tuple(sorted({0.0, *self.kinks})))
 
     def mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Return the elementwise mean and variance of f(X), X ~ N(mean, variance).

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sdp_ref.activations.base import Activation, module_of
+from sdp_ref.activations.numerics.quadrature import PANELS, Curve
 from sdp_ref.activations.pointwise import Quadrature
 from sdp_ref.activations.roots import Reciprocal, Rsqrt, Sqrt
 from sdp_ref.errors import NoFormulaError
@@ -67,6 +68,10 @@ class Exponential(_Closed):
     def derivative(self, x: Tensor) -> Tensor:
         return x.exp()
 
+    def curve_of(self, deviation: Tensor) -> Curve:  # noqa: ARG002
+        # a bend far to the right extends the range to where exp(2 s u) pdf(u) is largest, u = 2 s
+        return Curve(self.function, self.derivative, bends=(1e9,))
+
     def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
         return torch.exp(mean + variance / 2)
 
@@ -111,6 +116,9 @@ class Sine(_Closed):
     def derivative(self, x: Tensor) -> Tensor:
         return x.cos()
 
+    def curve_of(self, deviation: Tensor) -> Curve:
+        return _wave(self, deviation)
+
     def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
         return mean.sin() * torch.exp(-variance / 2)
 
@@ -133,6 +141,9 @@ class Cosine(_Closed):
     def derivative(self, x: Tensor) -> Tensor:
         return -x.sin()
 
+    def curve_of(self, deviation: Tensor) -> Curve:
+        return _wave(self, deviation)
+
     def _mean(self, mean: Tensor, variance: Tensor) -> Tensor:
         return mean.cos() * torch.exp(-variance / 2)
 
@@ -142,6 +153,17 @@ class Cosine(_Closed):
     def _pair(self, m: Tensor, n: Tensor, v: Tensor, w: Tensor, c: Tensor) -> Tensor:
         odd, even = _damped(v, w, c)
         return m.sin() * n.sin() * odd + m.cos() * n.cos() * even
+
+
+_WAVE = 4.0
+"""Largest standard deviation for which the usual number of panels resolves a sine."""
+
+
+def _wave(activation: Activation, deviation: Tensor) -> Curve:
+    """Curve of a sine or cosine, with panels in proportion to the number of periods."""
+    periods = math.ceil(float(deviation.max()) / _WAVE) if deviation.numel() else 1
+    panels = PANELS * max(1, periods)
+    return Curve(activation.function, activation.derivative, bends=(), panels=panels)
 
 
 def _damped(v: Tensor, w: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ from sdp_ref.activations.numerics.quadrature import (
     PANELS,
     Curve,
     Jump,
+    Units,
     curve_covariance,
     curve_mean_derivative,
     curve_mean_variance,
@@ -76,6 +77,9 @@ class Quadrature(Activation):
         bends = tuple(sorted({*self.bends, *self.corners, *jump_locations}))
         return Curve(self.from_flat, self.derivative, bends, self.jumps, self.unit, self.knots)
 
+    def curve_of(self, deviation: Tensor) -> Curve:  # noqa: ARG002
+        return self.curve
+
     def _mean_variance(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         point = variance == 0
         shift, v = curve_mean_variance(self.curve, mean, torch.where(point, 1.0, variance))
@@ -90,7 +94,7 @@ class Quadrature(Activation):
 
     def _covariance(self, mean: Tensor, variance: Tensor, covariance: Tensor, tolerance: float) -> Tensor:
         outputs = self._mean_variance(mean.detach(), variance.detach())[1]
-        return curve_covariance(self.curve, mean, variance, covariance, outputs, tolerance)
+        return curve_covariance(Units(self.curve, mean, variance, outputs), covariance, tolerance)
 
 
 @dataclass(frozen=True)

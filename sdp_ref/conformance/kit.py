@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sdp_ref.conformance.checks import form, gradients, invariance, limits, moments
+from sdp_ref.conformance.checks import form, gradients, invariance, limits, moments, order
 from sdp_ref.conformance.report import CheckResult, ConformanceReport
 from sdp_ref.conformance.subject import Subject
 from sdp_ref.conformance.trial import Check, run
@@ -40,6 +40,8 @@ CHECKS: tuple[Check, ...] = (
     Check("marginal-moments", "Claimed: are mean and variance of a unit exact?", moments.marginal_moments),
     Check("several", "Claimed: are products, maxima, norms, softmax as accurate as stated?", moments.several),
     Check("second-order", "Claimed: is the mean correct to second order in noise?", moments.second_order),
+    Check("class", "Claimed: are classes correct to first order in noise?", moments.class_probabilities),
+    Check("order", "Claimed: do errors fall with the noise as fast as stated?", order.orders),
     Check("sampling-error", "Does the error of a sampling rule fall with samples?", gradients.sampling_error),
     Check("law", "Do samples and density match the reported moments?", form.law),
     Check("gradients", "Are gradients finite and equal to finite differences?", gradients.gradients),
@@ -63,7 +65,11 @@ def check_rule(
 
     - claims (collection of str): ``"moments"``: mean and covariance after one hidden layer are those of the
       true law; ``"marginal moments"``: mean and variance of a unit are; ``"second order"``: the mean is
-      f(m) + 1/2 tr(H S) + o(S).
+      f(m) + 1/2 tr(H S) + o(S); ``"class"``: the law's `class_probabilities` of equal classes are correct to
+      first order in the noise.
+    - orders (mapping of str to float): the error of a quantity for a kind of net is proportional to the noise
+      to this power, for example ``{"smooth mean": 4}``; the names are ``{affine, smooth, kinked} {mean,
+      covariance, law}``.
     - known_faults (mapping of str to str): names of checks that the published rule fails, and why. They are
       reported as known.
     - samples (int): the rule draws so many samples; tolerances are then statistical.
@@ -131,7 +137,7 @@ def _valid(rule: Any) -> Any:
     if not callable(rule.propagate):
         raise ValueError(f"rule '{rule.name}': propagate must be a function of (net, x)")
     claims, known = getattr(rule, "claims", None) or (), getattr(rule, "known_faults", None) or {}
-    differentiable = getattr(rule, "differentiable", True)
+    differentiable, orders = getattr(rule, "differentiable", True), getattr(rule, "orders", None) or {}
     is_list = isinstance(claims, Collection) and not isinstance(claims, str)
     if not is_list or not all(isinstance(claim, str) for claim in claims):
         text, value = "claims must be a collection of strings such as frozenset({'moments'})", claims
@@ -139,6 +145,8 @@ def _valid(rule: Any) -> Any:
         isinstance(t, str) for pair in known.items() for t in pair
     ):
         text, value = "known_faults must map names of checks to reasons", known
+    elif not isinstance(orders, Mapping) or not all(isinstance(k, int | float) for k in orders.values()):
+        text, value = "orders must map names such as 'smooth mean' to numbers", orders
     elif not isinstance(differentiable, bool):
         text, value = "differentiable must be True or False", differentiable
     else:
@@ -158,6 +166,10 @@ def _unknown(subject: Subject) -> list[CheckResult]:
     if claims:
         text = f"no check knows {_listed(claims)}; known claims: {_listed(moments.CLAIMS)}"
         results.append(CheckResult("claims", "Is every claim one that can be checked?", "skipped", text))
+    orders = sorted(set(map(str, getattr(subject.rule, "orders", None) or ())) - set(order.ORDERS))
+    if orders:
+        text = f"no check knows {_listed(orders)}; known orders: {_listed(order.ORDERS)}"
+        results.append(CheckResult("orders", "Is every order one that can be checked?", "skipped", text))
     faults = sorted(set(subject.known_faults) - {check.name for check in CHECKS})
     if faults:
         text = f"known_faults names no check: {_listed(faults)}"

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 Status = Literal["passed", "failed", "skipped"]
 
-VERSION = 5
+VERSION = 6
 """Version of the kit, which increases when a check is added or becomes stricter."""
 
 _WIDTH = 108

@@ -121,6 +121,12 @@ class Subject:
         """Predict for comparison with exact values: a sampling rule draws many samples."""
         return self.predict(net, x, through(self._accurate)).detached()
 
+    def law(self, net: Net, x: Law) -> Law:
+        """The law of which :meth:`estimate` returns the moments."""
+        seed_globally(0)
+        law: Law = self._accurate.propagate(net, x)
+        return law
+
     @cached_property
     def _accurate(self) -> Any:
         if self.sampling:

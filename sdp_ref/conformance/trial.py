@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -83,7 +84,7 @@ class Verdict:
     """Result of one case.
 
     For a failure, `detail` contains the two differing values, and `row` is the index of the law that failed.
-    `share` is the largest ratio of error and tolerance.
+    `share` is the largest ratio of error and tolerance. `orders` are measured orders of convergence by name.
     """
 
     passed: bool
@@ -91,6 +92,7 @@ class Verdict:
     numbers: dict[str, float] = field(default_factory=dict)
     share: float = 0.0
     row: int | None = None
+    orders: dict[str, float] = field(default_factory=dict)
 
 
 Judge = Callable[[nn.Module, AnyGaussian], Verdict]
@@ -167,9 +169,10 @@ def _raises_alone(subject: Subject, net: nn.Module, x: AnyGaussian, error: BaseE
 
 def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
     judged, worst, refused = 0, Verdict(True), list[str]()
+    orders: dict[str, float] = {}
 
     def result(status: Status, detail: str, verdict: Verdict, example: str | None = None) -> CheckResult:
-        counts = {"cases": float(judged), **verdict.numbers}
+        counts = {"cases": float(judged), **verdict.numbers, **orders}
         return CheckResult(check.name, check.question, status, detail, counts, example)
 
     net = x = None
@@ -182,6 +185,7 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
                 refused.append(message_of(error))
                 continue
             judged += x.batch
+            orders |= verdict.orders
             if not verdict.passed:
                 x, verdict = _smallest(case, verdict)
                 example = as_code(net, x, subject.rule, check.name, seed)
@@ -201,7 +205,18 @@ def _judged(check: Check, subject: Subject, seed: int) -> CheckResult:
         return result("failed", f"raised {kind}{ended}: {message_of(error)}", Verdict(False), example)
     if not judged:
         return result("skipped", refused[0] if refused else "no case to judge", Verdict(False))
-    return result("passed", _summary(judged, worst, refused, subject.name), worst)
+    summary = _summary(judged, worst, refused, subject.name)
+    return result("passed", "; ".join([summary, *_listed(orders)]), worst)
+
+
+def _listed(orders: dict[str, float]) -> list[str]:
+    """Orders in words, with one entry for each kind of net."""
+    texts: dict[str, str] = {}
+    for name, order in orders.items():
+        kind, _, quantity = name.partition(" ")
+        value = "exact" if math.isinf(order) else f"{round(order, 1) + 0.0:.1f}"  # without the sign of -0
+        texts[kind] = f"{texts[kind]}, {quantity} {value}" if kind in texts else f"{name} {value}"
+    return list(texts.values())
 
 
 def _summary(judged: int, worst: Verdict, refused: list[str], rule: str) -> str:

@@ -10,7 +10,7 @@ with a ``sample`` method, to a law.
 from sdp_ref.laws.base import Law, noted, unchecked
 from sdp_ref.laws.empirical import Empirical, Quantiles
 from sdp_ref.laws.foreign import law_of
-from sdp_ref.laws.gaussian import CompressedGaussian, DiagonalGaussian, Gaussian
+from sdp_ref.laws.gaussian import CompressedGaussian, DiagonalGaussian, Edgeworth, Gaussian
 from sdp_ref.laws.location_scale import Cauchy, LocationScale, Shape, SplitNormal, SymmetricStable
 from sdp_ref.laws.mixture import Mixture, Pieces, PiecewiseGaussian, joined
 
@@ -18,6 +18,7 @@ __all__ = [
     "Cauchy",
     "CompressedGaussian",
     "DiagonalGaussian",
+    "Edgeworth",
     "Empirical",
     "Gaussian",
     "Law",

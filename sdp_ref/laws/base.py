@@ -228,6 +228,14 @@ class Law:
         """
         raise UndefinedError(f"{self.described} has no known probabilities of single outputs")
 
+    def class_probabilities(self) -> tuple[Tensor, Tensor]:
+        """Return the probability that each component is the largest, (B, n), and an error bound, (B,).
+
+        Both are float64. The first of equal components counts as the largest. Laws for which only samples
+        show this raise :class:`~sdp_ref.UndefinedError`.
+        """
+        raise UndefinedError(f"{self.described} has no known probabilities of classes")
+
     def at_rows(self, value: Tensor) -> Tensor:
         """Broadcast values (..., B, *event) against the laws."""
         event = self.event_shape

@@ -127,6 +127,16 @@ class Empirical(Law):
             survival.append((spread_weights * exceeds).sum(1))
         return torch.stack(survival).reshape(flat.shape)
 
+    def class_probabilities(self) -> tuple[Tensor, Tensor]:
+        """Frequencies of the classes among the points, without an error."""
+        points = self.samples.detach().flatten(2)
+        weights = self.weights
+        if weights is None:
+            weights = points.new_full(points.shape[:2], 1 / points.shape[1])
+        classes = torch.nn.functional.one_hot(points.argmax(2), points.shape[2]).double()
+        frequencies = (weights.detach().double().unsqueeze(2) * classes).sum(1).cpu()
+        return frequencies, frequencies.new_zeros(self.batch)
+
     @classmethod
     def join(cls: type[LawT], laws: Sequence[LawT]) -> LawT:
         """Concatenate laws; those with fewer points repeat their last one with weight 0."""

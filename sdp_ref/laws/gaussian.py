@@ -22,6 +22,7 @@ from sdp_ref.laws.base import (
     power,
     require,
 )
+from sdp_ref.laws.classes import class_probabilities
 from sdp_ref.lazy import torch
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class Gaussian(Law):
     def survival(self, value: Tensor) -> Tensor:
         return above(normal_tail, self.mean, power(self.variance.double(), 0.5), value)
 
+    def class_probabilities(self) -> tuple[Tensor, Tensor]:
+        return class_probabilities(self.mean.flatten(1), self.covariance)
+
     def as_torch(self, batch: torch.Size) -> Distribution:
         """Raise if the covariance is singular, since torch requires positive definite ones."""
         n = self.dimension
@@ -173,6 +177,33 @@ class CompressedGaussian(Gaussian):
 
 
 @dataclass(frozen=True, eq=False)
+class Edgeworth(Gaussian):
+    """Gaussian laws with third cumulants, which correct the probabilities of classes.
+
+    Everything else, samples and density included, is that of the Gaussian with this mean and covariance: the
+    Edgeworth series can have a negative density.
+
+    Parameters
+    ----------
+    mean : Tensor, shape (B, *event)
+    covariance : Tensor, shape (B, n, n)
+    third : Tensor, shape (B, n, n, n)
+        E[(Y - mean)_i (Y - mean)_j (Y - mean)_k] over the flattened event.
+    """
+
+    third: Tensor
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n = self.dimension
+        check_shape("third", check_tensor("third", self.third, self.mean), (self.batch, n, n, n))
+
+    def class_probabilities(self) -> tuple[Tensor, Tensor]:
+        """See :meth:`Law.class_probabilities`; numbers below 0 are possible if the skewness is strong."""
+        return class_probabilities(self.mean.flatten(1), self.covariance, self.third)
+
+
+@dataclass(frozen=True, eq=False)
 class DiagonalGaussian(Law):
     """Gaussian laws with independent components.
 
@@ -207,6 +238,9 @@ class DiagonalGaussian(Law):
 
     def survival(self, value: Tensor) -> Tensor:
         return above(normal_tail, self.mean, self.standard_deviation, value)
+
+    def class_probabilities(self) -> tuple[Tensor, Tensor]:
+        return class_probabilities(self.mean.flatten(1), self.covariance)
 
     def as_torch(self, batch: torch.Size) -> Distribution:
         """Raise if a variance is zero, since torch requires positive ones."""

@@ -178,6 +178,12 @@ class Mixture(Law):
         mixed: Tensor = (of_components.unflatten(1, self.weights.shape) * weights).sum(2)
         return mixed.reshape(values.shape)
 
+    def class_probabilities(self) -> tuple[Tensor, Tensor]:
+        of_components, errors = self.components.class_probabilities()
+        weights = self.weights.detach().double().cpu()
+        mixed = (of_components.unflatten(0, weights.shape) * weights.unsqueeze(2)).sum(1)
+        return mixed, (errors.unflatten(0, weights.shape) * weights).sum(1)
+
     def as_torch(self, batch: torch.Size) -> Distribution:
         shape = torch.Size((*batch, self.pieces))
         weights = torch.distributions.Categorical(self.weights.double().reshape(shape))

@@ -227,6 +227,11 @@ def unchanged_buffers(net: object) -> Iterator[None]:
                     buffer.copy_(old)
 
 
+def smooth_orders(mean: float, covariance: float) -> Mapping[str, float]:
+    """Return orders of convergence on smooth nets, for a rule that predicts Gaussian laws."""
+    return MappingProxyType({"smooth mean": mean, "smooth covariance": covariance, "smooth law": 1})
+
+
 @dataclass(frozen=True)
 class Rule(ABC):
     """A propagation rule predicts the law of a net's output from the net and the law of its input.
@@ -242,6 +247,11 @@ class Rule(ABC):
     """Properties that the conformance kit verifies. "moments": mean and covariance equal those of the true
     law after one hidden layer. "marginal moments": means and variances are exact after one activation.
     "second order": the mean is correct to second order in small noise.
+    """
+    orders: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    """Orders of convergence that the conformance kit verifies: the errors of "smooth mean" and "smooth
+    covariance" (and of the other :data:`~sdp_ref.conformance.checks.order.ORDERS`) are proportional to the
+    noise to this power, as it goes to 0.
     """
     known_faults: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Checks of :func:`sdp_ref.check_rule` that the published rule fails, with the reason."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +24,10 @@ from sdp_ref.graph.affine import AFFINE
 from sdp_ref.graph.nonlinear import MAX_POOLS, NORMS, Attention, max_pool, softmax_dim
 from sdp_ref.graph.ops import Add, Cat, MatrixProduct, Maximum, MaximumOfPairs, Multiply, Quotient, VectorNorm
 from sdp_ref.jacobian.local import linear_part
-from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, joined
+from sdp_ref.laws import DiagonalGaussian, Law, joined
 from sdp_ref.rules.base import as_gaussian, stored
-from sdp_ref.rules.joint import AffineStep, CopyStep, Joint, JointStep, MeanStep, Numbers, Rows, add_copy
+from sdp_ref.rules.joint import AffineStep, CopyStep, Joint, JointStep, MeanStep, Numbers, Rows
+from sdp_ref.rules.joint_elementwise import BranchesStep, ElementwiseStep, ExactMoments
 from sdp_ref.rules.joint_ops import (
     MaximumStep,
     NormStep,
@@ -34,91 +37,6 @@ from sdp_ref.rules.joint_ops import (
     product_step,
 )
 from sdp_ref.rules.layerwise import IDENTITIES, HandlerT, SizedRule, inherited
-
-
-@dataclass(frozen=True)
-class ElementwiseStep(JointStep):
-    """An elementwise function of one value, or of several values at once.
-
-    `handler` maps the law of the value, or of all values concatenated, to that of the result, and needs up to
-    `temporaries` matrices. `derivative` is E[f'(X)] from the module, the mean and the variance of X, or None
-    if there is no formula. The covariance with values that are read later is Cov(f(X), Y) = E[f'(X)] Cov(X,
-    Y) (Stein's lemma).
-    """
-
-    handler: Callable[[Gaussian], Law]
-    module: nn.Module
-    derivative: Callable[[nn.Module, Tensor, Tensor], Tensor] | None
-    temporaries: int
-
-    def add_result(self, joint: Joint, number: int, inputs: Numbers, others: Numbers) -> None:
-        """Add the results for `inputs` as the values `number`, `number` + 1, ..."""
-        values = tuple(dict.fromkeys(inputs))
-        n = sum(joint.size(v) for v in values)
-        joint.fit(n, built=self.temporaries, entries=n * sum(joint.size(v) for v in others))
-        law = joint.law(values[0]) if len(values) == 1 else joint.law_of_all(values)
-        derivative = self._mean_derivative(law) if others else None
-        result = self.handler(law)
-        if not isinstance(result, Gaussian):
-            raise NoFormulaError(f"a handler that returns a {type(result).__name__}")
-        self._add_results(joint, number, inputs, others, result, derivative)
-
-    @staticmethod
-    def _add_results(
-        joint: Joint, number: int, inputs: Numbers, others: Numbers, law: Gaussian, derivative: Tensor | None
-    ) -> None:
-        """Divide the law of all results, and add them one by one.
-
-        `law` has one result for each distinct input, concatenated, and `derivative` (B, n) the mean
-        derivatives of the function at these inputs, if there are `others`.
-        """
-        values = tuple(dict.fromkeys(inputs))
-        means, blocks = _divided(law, joint, values)
-        derivatives: dict[int, Tensor] = {}
-        if derivative is not None:
-            sizes = [joint.size(v) for v in values]
-            derivatives = dict(zip(values, derivative.split(sizes, 1), strict=True))
-        result_of: dict[int, int] = {}
-        for result, value in enumerate(inputs, start=number):
-            if value in result_of:  # the same function of the same value
-                earlier = result_of[value]
-                live = (*others, *range(number, result))
-                add_copy(joint, result, earlier, live, joint.means[earlier])
-                continue
-            cross = {result_of[v]: blocks[v, value] for v in result_of}
-            if derivatives:
-                for other in others:
-                    cross[other] = joint.block(other, value) * derivatives[value].unsqueeze(1)
-            joint.add(result, means[value], blocks[value, value], cross)
-            result_of[value] = result
-
-    def _mean_derivative(self, law: Gaussian) -> Tensor:
-        if self.derivative is None:
-            raise NoFormulaError(
-                f"{type(self.module).__name__} next to a residual branch, without its mean derivative "
-                "(declare it with mean_derivatives)"
-            )
-        variance = law.covariance.diagonal(dim1=-2, dim2=-1)
-        clamped = variance.clamp(min=0).reshape(law.mean.shape)
-        slope = self.derivative(self.module, law.mean, clamped).flatten(1)
-        return torch.where(variance < 0, 0.0, slope)  # a point mass, as in `elementwise_input`
-
-
-def _divided(
-    law: Gaussian, joint: Joint, values: Numbers
-) -> tuple[dict[int, Tensor], dict[tuple[int, int], Tensor]]:
-    """Means and covariance blocks of the results of a function of several values, by these values."""
-    if len(values) == 1:  # a handler of a single value may change its size
-        (value,) = values
-        return {value: law.mean}, {(value, value): law.covariance}
-    sizes = [joint.size(v) for v in values]
-    means, blocks = {}, {}
-    for value, mean in zip(values, law.mean.split(sizes, 1), strict=True):
-        means[value] = mean.reshape(joint.means[value].shape)
-    for first, rows in zip(values, law.covariance.split(sizes, 1), strict=True):
-        for second, block in zip(values, rows.split(sizes, 2), strict=True):
-            blocks[first, second] = block
-    return means, blocks
 
 
 @dataclass(frozen=True)
@@ -137,11 +55,17 @@ class Move:
     step_numbers: Numbers
 
 
-def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> list[Move]:
-    """Order the steps so that a function that occurs in several branches is applied to all of them at once.
+def scheduled(
+    steps: Sequence[trace.Step],
+    operations: Sequence[JointStep],
+    errors: Callable[..., AbstractContextManager[None]],
+) -> list[Move]:
+    """Order the steps so that the functions of several branches are applied to all of them at once.
 
-    The covariance between its results is then as accurate as that within each. If no function can be shared,
-    the order is that of the net.
+    `errors` returns the context for a path and numbers of steps, such as `LayerwiseRule.step_errors`.
+
+    The covariances between their results are then as accurate as those within each. If no step can be
+    combined with another, the order is that of the net.
     """
     functions = [_function(step, operation) for step, operation in zip(steps, operations, strict=True)]
     groups = _groups(steps, functions)
@@ -157,7 +81,7 @@ def scheduled(steps: Sequence[trace.Step], operations: Sequence[JointStep]) -> l
         for step in new_steps[members]:
             inputs += step.inputs
         move = Move(
-            operation=operations[group[0]],
+            operation=_combined(group, steps, functions, operations, errors),
             number=first + 1,
             inputs=tuple(inputs),
             path=new_steps[first].path,
@@ -181,19 +105,58 @@ def _renumbered(steps: Sequence[trace.Step], groups: list[list[int]]) -> list[tr
     return [replace(steps[i], inputs=tuple(new_number[v] for v in steps[i].inputs)) for i in order]
 
 
-def _function(step: trace.Step, operation: JointStep) -> Activation | None:
-    """Return the elementwise function of a step if it is registered and the same for all components."""
-    if type_before_parametrizations(step.module) not in ELEMENTWISE:
+class _Function(NamedTuple):
+    """An elementwise function that can be computed together with others.
+
+    Steps with equal functions are computed as one. A function with parameters per component equals another
+    only for the same `inputs`. Different functions are combined if they are `exact`.
+    """
+
+    activation: Activation
+    inputs: Numbers
+    exact: bool
+
+
+def _function(step: trace.Step, operation: JointStep) -> _Function | None:
+    """Return the elementwise function of a step if it is registered and can be combined with others."""
+    registered = type_before_parametrizations(step.module) in ELEMENTWISE
+    if not (registered and isinstance(operation, ElementwiseStep)):
         return None
     activation = activation_of(step.module)
-    return activation if activation.uniform and isinstance(operation, ElementwiseStep) else None
+    exact = isinstance(operation.handler, ExactMoments)
+    if not (activation.uniform or exact):
+        return None
+    return _Function(activation, () if activation.uniform else step.inputs, exact)
 
 
-def _groups(steps: Sequence[trace.Step], functions: Sequence[Activation | None]) -> list[list[int]]:
+def _combined(
+    group: list[int],
+    steps: Sequence[trace.Step],
+    functions: Sequence[_Function | None],
+    operations: Sequence[JointStep],
+    errors: Callable[..., AbstractContextManager[None]],
+) -> JointStep:
+    """Return one operation for the steps of a group."""
+    members: list[list[int]] = []  # steps by function
+    function_of = []
+    for i in group:
+        equal = (k for k, others in enumerate(members) if functions[others[0]] == functions[i])
+        k = next(equal, len(members))
+        if k == len(members):
+            members.append([])
+        members[k].append(i)
+        function_of.append(k)
+    combined = [operations[indices[0]] for indices in members]
+    if len(combined) == 1:
+        return combined[0]
+    contexts = [partial(errors, steps[indices[0]].path, *[i + 1 for i in indices]) for indices in members]
+    return BranchesStep(tuple(cast("list[ElementwiseStep]", combined)), tuple(function_of), tuple(contexts))
+
+
+def _groups(steps: Sequence[trace.Step], functions: Sequence[_Function | None]) -> list[list[int]]:
     """Group the steps (by index) that are computed together, in the order of computation.
 
-    Steps without a shared function come as early as possible, then one function for all values that wait for
-    it.
+    Steps without a function come as early as possible, then the functions of all values that wait for one.
     """
     computed = {0}  # numbers of values
     waiting = list(range(len(steps)))
@@ -201,23 +164,29 @@ def _groups(steps: Sequence[trace.Step], functions: Sequence[Activation | None])
     while waiting:
         ready = [i for i in waiting if computed.issuperset(steps[i].inputs)]
         without_function = [i for i in ready if functions[i] is None]
-        if without_function:
-            group = without_function[:1]
-        else:
-            function = functions[ready[0]]
-            group = [i for i in ready if functions[i] == function]
-        groups.append(_copies_last(steps, group))
+        group = without_function[:1] or _together(ready, functions)
+        groups.append(_copies_last(steps, functions, group))
         computed.update(i + 1 for i in group)
         waiting = [i for i in waiting if i not in group]
     return groups
 
 
-def _copies_last(steps: Sequence[trace.Step], group: list[int]) -> list[int]:
-    """Order the steps such that those with the inputs of an earlier step come last."""
-    distinct: dict[Numbers, int] = {}
+def _together(ready: list[int], functions: Sequence[_Function | None]) -> list[int]:
+    """Those of the steps that are computed together with the first one."""
+    first = functions[ready[0]]
+    if first is not None and first.exact:
+        return [i for i in ready if (function := functions[i]) is not None and function.exact]
+    return [i for i in ready if functions[i] == first]
+
+
+def _copies_last(
+    steps: Sequence[trace.Step], functions: Sequence[_Function | None], group: list[int]
+) -> list[int]:
+    """Order the steps such that those with the function and inputs of an earlier step come last."""
+    first_steps: list[int] = []
     for i in group:
-        distinct.setdefault(steps[i].inputs, i)
-    first_steps = list(distinct.values())
+        if not any(steps[i].inputs == steps[k].inputs and functions[i] == functions[k] for k in first_steps):
+            first_steps.append(i)
     return first_steps + [i for i in group if i not in first_steps]
 
 
@@ -275,7 +244,7 @@ class FullCovarianceRule(SizedRule):
         joint_steps = []
         for number, (step, operation) in enumerate(zip(steps, operations, strict=True), start=1):
             joint_steps.append(self._joint_step(number, step, operation))
-        moves = scheduled(steps, joint_steps)
+        moves = scheduled(steps, joint_steps, self.step_errors)
         last = len(steps)
 
         def walked(x: Law) -> Law:

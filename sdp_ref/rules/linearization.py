@@ -7,7 +7,7 @@ eqs. 1-2 and the section on computing the scale parameters.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -21,7 +21,14 @@ from sdp_ref.jacobian.jacobian import MAX_BYTES, jacobian_of
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, joined, unchecked
 from sdp_ref.laws.gaussian import AnyGaussian
 from sdp_ref.laws.location_scale import stable_scale
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored, with_checked_outputs
+from sdp_ref.rules.base import (
+    Rule,
+    as_any_gaussian,
+    check_outputs,
+    smooth_orders,
+    stored,
+    with_checked_outputs,
+)
 from sdp_ref.rules.rows import evaluates
 
 Input = AnyGaussian | Cauchy | SymmetricStable
@@ -51,6 +58,7 @@ class SDP(Rule):
     title: ClassVar[str] = "SDP"
     colour: ClassVar[str] = "#0072b2"
     rank: ClassVar[int] = 10
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(2, 4)
     create_graph: bool = False
     max_bytes: int = MAX_BYTES
 

@@ -6,7 +6,7 @@ covariance matrix of every layer's output given a Gaussian input to that layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,9 +20,10 @@ from sdp_ref.errors import UnsupportedError
 from sdp_ref.graph.nonlinear import NORMS, Norm, ScalarGroups, mean_field, root_moments, softmax_dim
 from sdp_ref.graph.ops import MatrixProduct, Maximum, MaximumOfPairs, Multiply, VectorNorm
 from sdp_ref.laws import Cauchy, DiagonalGaussian, Gaussian, Law, SymmetricStable, unchecked
-from sdp_ref.rules.base import as_gaussian
+from sdp_ref.rules.base import as_gaussian, smooth_orders
 from sdp_ref.rules.full import FullCovarianceRule
 from sdp_ref.rules.joint import elementwise_input
+from sdp_ref.rules.joint_elementwise import ExactMoments
 from sdp_ref.rules.marginal import CHUNK, MarginalRule, fitting, normalised, with_spread
 
 
@@ -174,9 +175,8 @@ class MomentMatching(FullCovarianceRule):
     """Exact mean and full covariance of each layer's output given a Gaussian input to the layer.
 
     At max-pooling, which has no closed form, it takes the component with the largest mean, as SDP does.
-    A non-linearity that occurs in several branches is applied to all of them at once. If two values passed
-    through different non-linearities since they branched, their covariance is the first term of its series,
-    E[f'(X)] E[g'(Y)] Cov(X, Y).
+    The non-linearities of several branches, equal or different, are applied to all of them at once. Their
+    covariances are then exact as well.
 
     Parameters
     ----------
@@ -192,6 +192,7 @@ class MomentMatching(FullCovarianceRule):
     colour: ClassVar[str] = "#009e73"
     rank: ClassVar[int] = 30
     claims: ClassVar[frozenset[str]] = frozenset({"moments"})
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(4, 4)
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -207,11 +208,4 @@ class MomentMatching(FullCovarianceRule):
 
 @MomentMatching.prepares(*ELEMENTWISE)
 def _full_elementwise(rule: MomentMatching, module: nn.Module) -> Callable[[Gaussian], Law]:
-    activation = activation_of(module)
-
-    def propagate(law: Gaussian) -> Law:
-        flat = activation.flattened(law.mean.shape[1:])
-        mean, covariance = flat.mean_covariance(*elementwise_input(law), tolerance=rule.tolerance)
-        return unchecked(Gaussian, mean.reshape(law.mean.shape), covariance)
-
-    return propagate
+    return ExactMoments(activation_of(module), rule.tolerance)

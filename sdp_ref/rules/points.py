@@ -19,7 +19,7 @@ from sdp_ref.errors import NoFormulaError
 from sdp_ref.graph.trace import Net
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law
 from sdp_ref.laws.base import noted
-from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, stored
+from sdp_ref.rules.base import Rule, as_any_gaussian, check_outputs, smooth_orders, stored
 from sdp_ref.rules.rows import evaluates
 
 
@@ -46,6 +46,7 @@ class PointRule(Rule):
             x = as_any_gaussian(self.name, x)
             with self.at():
                 points, weights = self.points(x.dimension)
+            notes = [] if self.bend else _notes(weights)
             points, weights = points.to(x.location.device), weights.to(x.location.device)
             inputs = placed(x, points.expand(x.batch, -1, -1)).flatten(0, 1)
             outputs = outputs_at(net, inputs).unflatten(0, (x.batch, len(points)))
@@ -62,11 +63,25 @@ class PointRule(Rule):
                 turn = (mean - values[:, 0]).unsqueeze(2)
                 covariance = covariance + self.bend * turn @ turn.mT
             mean, dtype = mean + origin.squeeze(1), outputs.dtype
-            law = stored(mean.unflatten(1, event), covariance, dtype)
+            law = noted(stored(mean.unflatten(1, event), covariance, dtype), notes)
             unresolved = dtype != torch.float64 and self.known_faults.get("precision")
             return noted(law, [f"few digits: {unresolved} (use float64)"]) if unresolved else law
 
         return propagate
+
+
+def effective_points(weights: Tensor) -> float:
+    """Number of independent samples with the same variance, 1 / sum of w^2, for weights with the sum 1.
+
+    Weights of both signs amplify the part of the net that the points do not integrate exactly.
+    """
+    return float(1 / weights.square().sum())
+
+
+def _notes(weights: Tensor) -> list[str]:
+    if bool((weights >= 0).all()):
+        return []
+    return [f"weights of both signs: {len(weights)} points vary as {effective_points(weights):.3g} samples"]
 
 
 def outputs_at(net: Net, points: Tensor) -> Tensor:
@@ -121,6 +136,7 @@ class Cubature(PointRule):
     name: ClassVar[str] = "cubature"
     title: ClassVar[str] = "cubature"
     rank: ClassVar[int] = 45
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(4, 4)
     degree: int = 3
     scheme: str = "spherical"
 
@@ -245,6 +261,7 @@ class DividedDifference(Rule):
     title: ClassVar[str] = "divided differences"
     claims: ClassVar[frozenset[str]] = frozenset({"second order"})
     rank: ClassVar[int] = 46
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(4, 4)
     step: float = math.sqrt(3)
 
     def __post_init__(self) -> None:
@@ -304,6 +321,7 @@ class Unscented(PointRule):
     name: ClassVar[str] = "unscented"
     colour: ClassVar[str] = "#cc79a7"
     rank: ClassVar[int] = 40
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(4, 4)
     kappa: float | None = None
     alpha: float = 1.0
     beta: float = 0.0

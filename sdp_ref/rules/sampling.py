@@ -67,11 +67,13 @@ class MonteCarlo(Rule):
     ----------
     samples : int
         k, at least 2. For antithetic samples even and at least 4; for whitened ones more than the input has
-        components.
-    sampler : {"mc", "antithetic", "whitened", "sobol", "lattice"}
+        components, and for whitened pairs at least twice as many.
+    sampler : {"mc", "antithetic", "whitened", "sobol", "lattice", "whitened_sobol"}
         Independent samples; pairs on either side of the mean; independent samples transformed so that their
-        mean and covariance are those of the input; the first k points of a scrambled Sobol sequence; or a
-        lattice of k points with a random shift.
+        mean and covariance are those of the input; the first k points of a scrambled Sobol sequence; a
+        lattice of k points with a random shift; or Sobol points and their mirror images about the mean,
+        transformed to the covariance of the input. The last are exact for the mean of polynomials of degree
+        3, so that a linear or quadratic control variate would not change it.
     seed : int or sequence of int
         Seed of the samples, or one for each law of the batch. The samples of a law depend on its seed
         (and, for a single seed, on its index in the batch), not on the device or on global state.
@@ -102,6 +104,8 @@ class MonteCarlo(Rule):
         if blocks and (blocks < 2 or blocks % 1):
             least = 2 * self._block
             raise ValueError(f"{self.name} needs an even number of antithetic samples, {least} or more")
+        if self.sampler == "whitened_sobol" and samples % 2:
+            raise ValueError(f"{self.name} needs an even number of samples in whitened pairs, got {samples}")
         object.__setattr__(self, "samples", samples)
         object.__setattr__(self, "seed", checked_seeds(self.name, self.seed))
 
@@ -205,6 +209,17 @@ def _whitened(seed: Any, samples: int, dimension: int) -> Tensor:
     return torch.linalg.solve_triangular(factor, normals.mT, upper=False).mT
 
 
+def _whitened_sobol(seed: Any, samples: int, dimension: int) -> Tensor:
+    if samples < 2 * dimension:
+        raise NoFormulaError(
+            f"{samples} whitened pairs of {dimension} inputs; take twice as many samples as inputs"
+        )
+    half = _sobol(seed, samples // 2, dimension)
+    factor = torch.linalg.cholesky(half.mT @ half / len(half))
+    half = torch.linalg.solve_triangular(factor, half.mT, upper=False).mT
+    return torch.stack([half, -half], 1).flatten(0, 1)
+
+
 def _lattice(seed: Any, samples: int, dimension: int) -> Tensor:
     generator = np.random.default_rng(seed)
     points = np.outer(np.arange(samples), _korobov(samples, dimension)) / samples
@@ -250,6 +265,7 @@ _SAMPLERS: Mapping[str, Callable[[Any, int, int], Tensor]] = {
     "whitened": _whitened,
     "sobol": _sobol,
     "lattice": _lattice,
+    "whitened_sobol": _whitened_sobol,
 }
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from sdp_ref.graph.trace import Net
 from sdp_ref.jacobian.jacobian import hessian_of
 from sdp_ref.laws import DiagonalGaussian, Law
-from sdp_ref.rules.base import Rule, as_any_gaussian, stored, with_checked_outputs
+from sdp_ref.rules.base import Rule, as_any_gaussian, smooth_orders, stored, with_checked_outputs
 from sdp_ref.rules.rows import evaluates
 from sdp_ref.rules.sampling import as_integer, checked_seeds, seeds_of_rows
 
@@ -57,6 +57,7 @@ class SecondOrder(Rule):
     name: ClassVar[str] = "second_order"
     title: ClassVar[str] = "second order"
     rank: ClassVar[int] = 15
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(4, 4)
     probes: int | None = None
     seed: int | Sequence[int] = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,13 +17,13 @@ from sdp_ref.activations.numerics.normal import gauss_legendre
 from sdp_ref.graph.affine import AFFINE, Affine
 from sdp_ref.graph.trace import Step
 from sdp_ref.laws import Gaussian, Law, joined, unchecked
-from sdp_ref.rules.base import as_gaussian, stored
+from sdp_ref.rules.base import as_gaussian, smooth_orders, stored
 from sdp_ref.rules.joint import elementwise_input
 from sdp_ref.rules.layerwise import SizedRule
 
 
 @dataclass(frozen=True, eq=False)
-class _Skewed(Gaussian):
+class Skewed(Gaussian):
     """Mean, covariance and third cumulants (1, n, n, n) of a value, flattened; float64."""
 
     third: Tensor
@@ -60,12 +60,13 @@ class ThirdCumulants(SizedRule):
     title: ClassVar[str] = "third cumulants"
     rank: ClassVar[int] = 35
     claims: ClassVar[frozenset[str]] = frozenset({"moments"})
+    orders: ClassVar[Mapping[str, float]] = smooth_orders(5, 5)
 
     def start(self, x: Law) -> Law:
         law = as_gaussian(self.name, x).to(dtype=torch.float64)
         n = law.dimension
         self.fit_units(n)
-        return unchecked(_Skewed, law.mean, law.covariance, law.mean.new_zeros(1, n, n, n))
+        return unchecked(Skewed, law.mean, law.covariance, law.mean.new_zeros(1, n, n, n))
 
     def finish(self, law: Law, x: Law) -> Law:
         covariance = elementwise_input(as_gaussian(self.name, law))[1]  # negative variances become 0
@@ -83,10 +84,10 @@ class ThirdCumulants(SizedRule):
 
 
 @ThirdCumulants.prepares(*AFFINE)
-def _affine(rule: ThirdCumulants, module: nn.Module) -> Callable[[_Skewed], Law]:
+def _affine(rule: ThirdCumulants, module: nn.Module) -> Callable[[Skewed], Law]:
     op: Affine = AFFINE[type_before_parametrizations(module)](module)
 
-    def propagate(law: _Skewed) -> Law:
+    def propagate(law: Skewed) -> Law:
         op.check(law.mean)
         event = law.mean.shape[1:]
 
@@ -101,19 +102,19 @@ def _affine(rule: ThirdCumulants, module: nn.Module) -> Callable[[_Skewed], Law]
             covariance = along_last(covariance).mT
         for _ in range(3):
             third = along_last(third).movedim(-1, 1)
-        return unchecked(_Skewed, mean, covariance, third)
+        return unchecked(Skewed, mean, covariance, third)
 
     return propagate
 
 
 @ThirdCumulants.prepares(*ELEMENTWISE)
-def _elementwise(_rule: ThirdCumulants, module: nn.Module) -> Callable[[_Skewed], Law]:
+def _elementwise(_rule: ThirdCumulants, module: nn.Module) -> Callable[[Skewed], Law]:
     activation = activation_of(module)
 
-    def propagate(law: _Skewed) -> Law:
+    def propagate(law: Skewed) -> Law:
         flat = activation.flattened(law.mean.shape[1:])
         mean, covariance, third = _transformed(flat, *elementwise_input(law), law.third)
-        return unchecked(_Skewed, mean.reshape(law.mean.shape), covariance, third)
+        return unchecked(Skewed, mean.reshape(law.mean.shape), covariance, third)
 
     return propagate
 

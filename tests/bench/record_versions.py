@@ -50,7 +50,7 @@ ROUGH = {"metric bures_logits": 1e-4}
 """The same where rounding shows more: these covariances are singular, and their roots are taken."""
 FLIPS = 5 / SAMPLES
 """Of a share of the samples: as many may lie in another cell on another processor."""
-SHARES = ("tv_", "moved_class", "coverage")
+SHARES = ("tv_", "moved_class", "coverage", "brier")
 """Beginnings of the names of metrics that count samples."""
 
 _CELLS = ((1, 1.0), (4, 0.1))

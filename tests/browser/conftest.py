@@ -23,13 +23,13 @@ class Window:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", lambda message: self.complaints.append(message.text))
 
-    def open(self, path, width=1280, scheme="light", media="screen"):
+    def open(self, path, width=1280, scheme="light", media="screen", query=""):
         """Show a file as it is on a window of some width."""
         self.asked.clear()
         self.complaints.clear()
         self.page.set_viewport_size({"width": width, "height": 900})
         self.page.emulate_media(color_scheme=scheme, media=media)
-        self.page.goto(path.as_uri())
+        self.page.goto(path.as_uri() + query)
         return self.page
 
 
@@ -75,6 +75,26 @@ def report(tmp_path_factory):
 def large_report(tmp_path_factory):
     """One of three experiments, with tables that are wider than some windows."""
     return _report(tmp_path_factory.mktemp("large"), depths=(1, 2))
+
+
+@pytest.fixture(scope="session")
+def suite(large_report):
+    """Page of a suite with numbers of the paper."""
+    return large_report.parent.parent / "suite-iris-tv.html"
+
+
+@pytest.fixture(scope="session")
+def charts(large_report):
+    return large_report.parent.parent / "charts.html"
+
+
+@pytest.fixture(scope="session")
+def many(tmp_path_factory):
+    """Charts of more rules than stand out."""
+    rules = (*made_up.DETERMINISTIC, "unscented", "cubature", "second_order")
+    frame = made_up.frame(depths=(1,), rules=rules, experiments=("iris-tv",))
+    folder = tmp_path_factory.mktemp("many")
+    return build(made_up.results(frame), folder, made_up.some("figures")).parent / "charts.html"
 
 
 _PAGE = """

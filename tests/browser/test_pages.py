@@ -1,6 +1,7 @@
 """Whole pages and their figures: accessibility, width, network requests, saved files and print."""
 
 import re
+from importlib.metadata import version
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -16,7 +17,7 @@ from tests.browser.conftest import NETS
 from tests.reports import made_up
 
 WIDTHS = (390, 768, 1280)
-ADDED = ".tools, .save, .permalink"
+ADDED = ".tools, .save, .permalink, #tip, [data-legend]"
 SETTLED = """(async () => {
     for (const _ of [1, 2, 3]) await new Promise(requestAnimationFrame);
     return document.documentElement.scrollWidth; })()"""
@@ -90,7 +91,8 @@ def test_no_table_is_cut_at_its_last_column(report, window, width):
     assert page.evaluate(SETTLED) <= width
     cut = page.evaluate("""() => [...document.querySelectorAll(".scroll")].filter(scroll => {
         scroll.scrollLeft = 1e6;
-        const last = scroll.querySelector("tbody tr").lastElementChild.getBoundingClientRect();
+        const cells = [...scroll.querySelector("tbody tr").cells].filter(cell => cell.offsetWidth);
+        const last = cells.at(-1).getBoundingClientRect();
         const place = scroll.getBoundingClientRect();
         return last.right > Math.min(innerWidth, place.right + 1) || last.left < place.left;
     }).map(scroll => scroll.getAttribute("aria-label"))""")
@@ -169,12 +171,101 @@ def test_headings_of_sections_and_figures_lead_to_themselves(report, window):
 def test_without_javascript_a_page_is_read_as_with_it(report, window, plain_window):
     texts = []
     for one in (window, plain_window):
-        page = one.open(report)
+        page = one.open(report, query="?paper=on")
         page.evaluate(f"document.querySelectorAll('{ADDED}').forEach(each => each.remove())")
         texts.append(re.sub(r"\s+", " ", page.locator("main").inner_text()))
     with_script, plain = texts
     assert len(plain) > 1000
     assert with_script == plain
+
+
+def test_the_numbers_of_the_paper_are_switched_and_rules_filtered_in_all_tables(suite, window):
+    page = window.open(suite)
+    printed = page.locator("td.paper:visible")
+    assert printed.count() == 0
+    page.get_by_label("numbers of the paper").check()
+    assert "0.8555" in printed.all_inner_texts()
+    page.get_by_label("Filter the rules").fill("dvia")
+    page.reload()
+    assert "0.8555" in printed.all_inner_texts()
+    names = page.locator("table.results tbody tr:visible > th:first-child").all_inner_texts()
+    assert set(names) == {"exact law", "DVIA"}
+    page.get_by_label("numbers of the paper").uncheck()
+    page.get_by_label("Filter the rules").fill("")
+    assert "?" not in page.url
+    assert page.locator("table.results tbody tr:visible").count() > len(names)
+
+
+def test_series_are_switched_in_all_figures_and_stay_so_after_a_reload(charts, window):
+    page = window.open(charts)
+    figure = page.locator("#figure-sigma")
+    button = figure.get_by_role("button", name="DVIA", exact=True)
+    lines = page.locator('[data-series="DVIA"]')
+    faint = page.locator('[data-series="DVIA"].faint')
+    assert (button.get_attribute("aria-pressed"), faint.count()) == ("true", 0)
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert faint.count() == lines.count() > 1
+    page.reload()
+    assert faint.count() == lines.count()
+    button.focus()
+    page.keyboard.press("Enter")
+    assert faint.count() == 0
+    page.reload()
+    assert button.get_attribute("aria-pressed") == "true"
+
+
+def test_at_most_six_lines_stand_out_at_first(many, window, plain_window):
+    for one in (window, plain_window):
+        page = one.open(many)
+        groups = page.locator("#figure-sigma [data-series]:not(.faint, [data-legend] *)")
+        lines = groups.evaluate_all(
+            "all => all.filter(g => g.querySelector('use')).map(g => g.dataset.series)"
+        )
+        assert len(set(lines)) == 6
+        assert page.locator("#figure-sigma .faint").count() > 0
+
+
+def test_points_name_their_series_value_and_spread(charts, window):
+    page = window.open(charts)
+    point = page.locator('#figure-sigma [data-series="SDP"] use').first
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert re.fullmatch(r"\S+ at σ = 0.1: \S+ ± \S+", page.get_by_role("tooltip").inner_text())
+
+
+def test_every_control_of_every_page_can_be_used(large_report, window):
+    """Each button, box and field is used once; nothing fails, and the address restores the page."""
+    for path in sorted(large_report.parent.parent.glob("*.html")):
+        page = window.open(path)
+        page.evaluate(OPEN)
+        for control in page.locator("main :is(.tools, .filter) :is(button, input):visible").all()[:40]:
+            if control.get_attribute("type") == "search":
+                control.fill("d")
+                control.fill("")
+            else:
+                control.click()
+        for head in page.locator("th .sort:visible").all()[:20]:
+            head.click()
+        shown = page.locator("main").inner_text()
+        page.reload()
+        page.evaluate(OPEN)
+        assert page.locator("main").inner_text() == shown, path.name
+        assert window.complaints == []
+
+
+def mixed(colour, ground, share):
+    """Mixture of two colours, as the shade of the best cells."""
+    pairs = zip(bytes.fromhex(colour[1:]), bytes.fromhex(ground[1:]), strict=True)
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in pairs)
+
+
+def test_the_opening_fits_a_laptop_and_three_screens_of_a_phone(large_report, window):
+    for width, height in ((1280, 800), (390, 3 * 844)):
+        page = window.open(large_report.parent.parent / "index.html", width)
+        answers = page.locator(".answers").bounding_box()
+        assert answers["y"] + answers["height"] <= height
 
 
 def test_colours_of_text_and_of_lines_with_a_meaning_stand_out(report, window):
@@ -190,6 +281,8 @@ def test_colours_of_text_and_of_lines_with_a_meaning_stand_out(report, window):
         for ground in ("page", "tint"):
             found = {name: contrast(colours[name], colours[ground]) for name in wanted}
             assert {name: ratio for name, ratio in found.items() if ratio < wanted[name]} == {}
+        darkest = mixed(colours["accent"], colours["page"], 0.29)
+        assert contrast(colours["ink"], darkest) >= 4.5
 
 
 A4_LANDSCAPE = 1032  # CSS pixels between margins of 12 mm
@@ -211,6 +304,7 @@ def test_nothing_is_cut_in_print(large_report, window):
 
 
 FIGURE = "#figure-sigma"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def colours(page):
@@ -236,8 +330,13 @@ def test_a_figure_is_saved_with_colours_that_other_programs_know(report, window,
     download.value.save_as(tmp_path / "saved.svg")
     text = (tmp_path / "saved.svg").read_text(encoding="utf-8")
     assert not [name for name in ("var(", "light-dark", "currentColor") if name in text]
-    names = {each.text for each in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}text")}
-    assert {"SDP", "DVIA", "noise level σ"} <= names
+    svg = ET.fromstring(text)
+    names = [each.text for each in svg.iter(f"{SVG}text")]
+    assert {"SDP", "DVIA", "noise level σ"} <= set(names)
+    (title,), (desc,) = svg.iter(f"{SVG}title"), svg.iter(f"{SVG}desc")
+    assert title.text == desc.text == names[-1]
+    assert title.text.startswith("Over input noise. 1 ReLU layer; Gaussian noise at σ = 0.1")
+    assert title.text.endswith(f"sdp-bench {version('sdp-bench')}")
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from sdp_bench.bench.sampling.adaptive import FEWEST_BLOCKS
-from sdp_bench.bench.sampling.quantities import Quantity, estimates
+from sdp_bench.bench.sampling.quantities import Block, Quantity, estimates
 
 SAMPLES, TOLERANCE, REPLICATIONS, MOST = 100, 0.05, 3000, 400
 
@@ -32,10 +32,11 @@ def jcgm(variances: np.ndarray) -> tuple[bool, int]:
 
 
 def ours(variances: np.ndarray) -> tuple[bool, int]:
-    statistics = np.full((MOST, 3, 1), np.nan)  # mean, variance, and nothing more for a standard deviation
+    statistics = np.zeros((MOST, 3, 1))  # mean, variance and class
     statistics[:, 1, 0] = variances
+    stored = [Block(rows, np.empty((0, 4))) for rows in statistics]
     for blocks in range(FEWEST_BLOCKS, MOST):
-        (estimate,) = estimates(statistics[:blocks], SAMPLES, [Quantity("sd")], TOLERANCE)
+        (estimate,) = estimates(stored[:blocks], SAMPLES, [Quantity("sd")], TOLERANCE)
         if estimate.is_reached.all():
             break
     return bool(estimate.low[0] <= 1 <= estimate.high[0]), blocks

@@ -178,7 +178,10 @@ def few_inputs(rng):
 
 
 def equal_rules(rng):
-    """How often a paired test declares one of two rules better, on committed class errors of equal mean."""
+    """How often one of two rules is called better, on committed class errors shifted to equal means.
+
+    A shift keeps the skewness of the differences, but errors can become negative.
+    """
     rows = _numbers()
     rows = rows[(rows["metric"] == "tv_class") & ~rows["rule"].isin(references())]
     pairs = []
@@ -198,8 +201,90 @@ def equal_rules(rng):
                 unknown = np.full(values.shape, np.nan)
                 compared = Replicates(rules, values, unknown, one_net, np.arange(inputs), frozenset())
                 wrong_trials += any(compared.beats(*names, comparisons=2) for names in (rules, rules[::-1]))
-        text = f"class errors of one net, {inputs} inputs"
-        yield Rate("one of two equal rules better (paired t)", text, None, wrong_trials, trials * len(pairs))
+        text = f"class errors shifted to equal means, {inputs} inputs"
+        yield Rate("one of two equal rules better", text, None, wrong_trials, trials * len(pairs))
+
+
+def paired_t(errors, largest):
+    gains = errors[:, :, 1] - errors[:, :, 0]
+    count = len(gains[0])
+    stderr = gains.std(1, ddof=1) / np.sqrt(count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return stats.t.sf(gains.mean(1) / stderr, count - 1) <= LEVEL / 2
+
+
+def sign_test(errors, largest):
+    gains = errors[:, :, 1] - errors[:, :, 0]
+    wins, losses = (gains > 0).sum(1), (gains < 0).sum(1)
+    return stats.binom.sf(wins - 1, wins + losses, 0.5) <= LEVEL / 2
+
+
+def betting_on_gains(errors, largest):
+    """The lower bound of the mean gain, which is at least minus the largest error, at half the level."""
+    ratios = ((errors[:, :, 1] - errors[:, :, 0]) / largest + 1).clip(min=0)
+    bets = 0.5 ** np.arange(6)[:, np.newaxis, np.newaxis]
+    with np.errstate(divide="ignore"):
+        log_wealth = np.log1p(bets * (ratios - 1)).sum(2)
+    return np.logaddexp.reduce(log_wealth) - np.log(len(bets)) >= -np.log(LEVEL / 2)
+
+
+def both_tests(errors, largest):
+    inputs = errors.shape[1]
+    one_net, numbers = np.zeros(inputs, dtype=np.int64), np.arange(inputs)
+    unknown = np.full(errors.shape[1:], np.nan)
+    compared = [
+        Replicates(("one", "other"), trial, unknown, one_net, numbers, frozenset()) for trial in errors
+    ]
+    return np.array([replicates.beats("one", "other", comparisons=2) for replicates in compared])
+
+
+BOTH = "t and sign test (ours)"
+COMPARISONS = {"t": paired_t, "sign test": sign_test, "betting": betting_on_gains, BOTH: both_tests}
+FALSE_BETTER, RIGHT_BETTER = "false “better” by ", "right “better” by "
+
+
+@functools.cache
+def pairs_of_rules(use):
+    """Committed errors of pairs of rules in one setting, on at least 40 pairs of net and input."""
+    rows = _numbers()
+    rows = rows[(rows["metric"] == use.metrics[0]) & ~rows["rule"].isin(references())]
+    metric = recorded_metric(use.metrics[0])
+    rows = rows.assign(score=metric.score(rows["value"].to_numpy(), rows["floor"].to_numpy()))
+    pairs = []
+    for _, setting in rows.groupby(list(SETTING), observed=True):
+        errors = setting.pivot_table("score", ["net", "input"], "rule", observed=True).dropna(axis=1)
+        if len(errors) >= 40:
+            errors = errors.loc[:, errors.mean() > 0].iloc[:, :4].to_numpy()
+            pairs += [errors[:, [i, j]] for i, j in itertools.combinations(range(errors.shape[1]), 2)]
+    return [pair for pair in pairs if np.isfinite(pair).all()]
+
+
+def compared_rules(rng):
+    """Level and power of several comparisons of two rules on inputs of one net, on committed errors.
+
+    For the level, the errors of one rule are scaled to the mean of the other. The power is for means that
+    differ by more than the limit of the use.
+    """
+    trials = 3
+    for use in USES[:3]:
+        for inputs in INPUTS[2:7]:
+            wrong, right = [], []
+            for pair in pairs_of_rules(use):
+                means = pair.mean(0)
+                equal = pair * (means.min() / means)
+                drawn = equal[rng.integers(len(pair), size=(trials, inputs))]
+                wrong += [drawn, drawn[:, :, ::-1]]
+                if abs(means[0] - means[1]) > use.small:
+                    ordered = pair[:, np.argsort(means)]
+                    right.append(ordered[rng.integers(len(pair), size=(trials, inputs))])
+            for name, test in COMPARISONS.items():
+                text = f"{use.name}, {inputs} inputs"
+                errors = int(test(np.concatenate(wrong), use.largest).sum())
+                nominal = LEVEL if name == BOTH else None
+                # A trial has two tests, one in each direction.
+                yield Rate(FALSE_BETTER + name, text, nominal, errors, len(wrong) * trials // 2)
+                found = test(np.concatenate(right), use.largest)
+                yield Rate(RIGHT_BETTER + name, text, None, int(found.sum()), len(found))
 
 
 def main():
@@ -226,7 +311,7 @@ def main():
             print(pd.DataFrame(rows, (*INPUTS, *MANY)).T.round(2).to_string(), flush=True)
 
 
-SIMULATIONS = (few_inputs, equal_rules)
+SIMULATIONS = (few_inputs, equal_rules, compared_rules)
 
 if __name__ == "__main__":
     main()

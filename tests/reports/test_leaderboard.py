@@ -1,3 +1,4 @@
+import io
 import shutil
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -8,7 +9,18 @@ import pytest
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments.problem_set import NAME
-from sdp_bench.reports.leaderboard import BADGES, USES, build, problems, read, table_of
+from sdp_bench.bench.plugins.plugin import Plugin
+from sdp_bench.bench.settings import Settings
+from sdp_bench.reports.leaderboard import (
+    BADGES,
+    USES,
+    as_csv,
+    build,
+    problems,
+    provenance,
+    read,
+    table_of,
+)
 from sdp_ref.rules import Traits
 from tests.attacks.calls import called
 from tests.project import ROOT
@@ -23,7 +35,7 @@ WHOLE, DECISION = USES[:2]
 (HEAVY,) = (use for use in USES if use.heavy)
 
 
-def entry_folder(folder, rules, solved=lambda problem: True, labels=(), seconds=1e-3):
+def entry_folder(folder, rules, solved=lambda problem: True, labels=(), seconds=1e-3, **described):
     """Results with made-up values of some rules (their means) for the problems that they solved."""
     rows = problems()[problems()["metric_spec"].str.partition(":")[0].isin(METRICS)]
     rng = np.random.default_rng(5)
@@ -31,7 +43,7 @@ def entry_folder(folder, rules, solved=lambda problem: True, labels=(), seconds=
     measured = [
         rows.assign(
             rule=rule,
-            **made_up.columns_of(Traits(dict(labels).get(rule, rule))),
+            **made_up.columns_of(Traits(dict(labels).get(rule, rule), marginal="marginal" in rule)),
             value=mean * rows["unit"].map(noise),
             floor=0.01,
             floor95=0.02,
@@ -43,9 +55,8 @@ def entry_folder(folder, rules, solved=lambda problem: True, labels=(), seconds=
         for rule, mean in rules.items()
     ]
     frame = pd.concat(measured, ignore_index=True).assign(experiment=NAME)
-    made_up.write_results(
-        folder, frame, measured=frame["setting"].map(solved), environment={"cpu": "a processor"}
-    )
+    described = {"environment": {"cpu": "a processor"}} | described
+    made_up.write_results(folder, frame, measured=frame["setting"].map(solved), **described)
     return folder
 
 
@@ -77,9 +88,11 @@ def test_the_score_counts_each_net_once(first):
     assert found.value == pytest.approx(expected)
     assert found.low < found.value < found.high
     assert set(found.settings) == set(measurements["setting"])
-    assert found.settings["iris-relu-4/gaussian-1"] == pytest.approx(
-        measurements.loc[measurements["setting"] == "iris-relu-4/gaussian-1", "value"].mean()
-    )
+    of_setting = measurements[measurements["setting"] == "iris-relu-4/gaussian-1"]
+    setting = found.settings["iris-relu-4/gaussian-1"]
+    assert setting.mean == pytest.approx(of_setting["value"].mean())
+    assert setting.spread == pytest.approx(of_setting.groupby("input")["value"].mean().std())
+    assert setting.floor == pytest.approx(0.01)
 
 
 def test_a_rule_is_ranked_on_the_problems_that_it_solved(first, tmp_path):
@@ -121,6 +134,73 @@ def test_the_same_measurements_in_two_folders_are_one_entry_and_others_two(first
     assert [entry.name for entry in read([first, again])] == [entry.name for entry in read([first])]
     other = entry_folder(tmp_path / "other", {"sdp": 0.5})
     assert {e.name for e in read([first, other]) if e.rule == "sdp"} == {"sdp (first)", "sdp (other)"}
+
+
+def test_equal_means_have_equal_ranks(tmp_path):
+    entries = read([entry_folder(tmp_path / "equal", {"sdp": 0.2, "unscented": 0.2, "dvia": 0.3})])
+    rounded = [
+        replace(e, frame=e.frame.assign(value=e.frame["value"] * (1 + 1e-15 * (e.rule == "sdp"))))
+        for e in entries
+    ]
+    found = table_of(rounded, WHOLE)
+    assert {row.entry.rule: row.position for row in found.rows} == {"sdp": 1, "unscented": 1, "dvia": 3}
+
+
+def test_numbers_that_another_run_has_too_are_measured_again(first, tmp_path):
+    again = entry_folder(tmp_path / "again", {"sdp": 0.2 + 1e-5, "unscented": 0.2})
+    entries = {entry.name: entry for entry in read([first, again])}
+    assert {name for name, entry in entries.items() if entry.repetitions} == {"sdp"}
+    assert entries["sdp"].repeated == 1
+    assert provenance(entries["sdp"])["numbers"] == "measured again"
+    assert provenance(entries["marginal_sdp"])["numbers"] == "reported"
+    shutil.copytree(first, tmp_path / "copy")
+    assert not any(entry.repetitions for entry in read([first, tmp_path / "copy"]))
+
+
+def test_a_part_of_the_numbers_measured_again_is_that_share(first, tmp_path):
+    part = entry_folder(tmp_path / "part", RULES, lambda setting: setting.startswith("iris-relu-4/gaussian"))
+    entries = read([part, first])
+    count = len(problems()["setting"].unique())
+    assert {entry.file for entry in entries} == {"first"}
+    assert all(0.5 / count < entry.repeated < 0.5 for entry in entries)
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_the_page_says_whether_the_file_of_a_rule_is_in_its_entry(tmp_path, has_file):
+    settings = Settings(plugins=(Plugin("mine", "rules/mine.py:Mine", "0" * 16),)).as_dict()
+    folder = entry_folder(tmp_path / "mine", {"mine": 0.2, "sdp": 0.3}, settings=settings)
+    if has_file:
+        (folder / "mine.py").write_text("")
+    sources = {entry.name: entry.source for entry in read([folder])}
+    assert sources == {"mine": "file in the entry" if has_file else "file not given", "sdp": "built in"}
+
+
+def test_the_front_has_every_rule_that_no_other_one_beats_in_score_and_time(tmp_path):
+    rng = np.random.default_rng(3)
+    folders = [
+        entry_folder(tmp_path / rule, {rule: rng.uniform(0.1, 0.9)}, seconds=rng.uniform(1e-4, 1e-2))
+        for rule in ("sdp", "unscented", "dvia", "marginal_sdp", "moment_matching", "cubature")
+    ]
+    rows = table_of(read(folders), WHOLE).rows
+    for row in rows:
+        beaten = any(other.value < row.value and other.entry.seconds < row.entry.seconds for other in rows)
+        assert row.is_on_front == (not beaten)
+    assert 1 < sum(row.is_on_front for row in rows) < len(rows)
+
+
+def test_the_table_as_csv_has_the_numbers_of_the_page(first):
+    tables = [table_of(read([first]), use) for use in (WHOLE, HEAVY)]
+    data = pd.read_csv(io.StringIO(as_csv(tables)))
+    for table in tables:
+        of_use = data[data["use"] == table.use.name]
+        for row in table.rows:
+            (line,) = of_use[(of_use["spec"] == row.entry.rule) & (of_use["setting"] == "all")].itertuples()
+            assert (line.rank, line.rank_low, line.rank_high) == (row.position, row.first, row.last)
+            assert (line.score, line.low, line.high) == (row.value, row.low, row.high)
+            of_settings = of_use[(of_use["spec"] == row.entry.rule) & (of_use["setting"] != "all")]
+            means = {name: score.mean for name, score in row.settings.items()}
+            assert dict(zip(of_settings["setting"], of_settings["score"], strict=True)) == means
+            assert of_settings[["net", "noise", "sigma", "spread", "floor"]].notna().all(axis=None)
 
 
 def test_copied_results_are_one_entry(first, tmp_path):
@@ -176,7 +256,7 @@ def test_texts_of_an_entry_are_escaped(page):
         text = path.read_text(encoding="utf-8")
         assert "\x1b" not in text
         if path.suffix in (".html", ".svg"):
-            assert text.count("<script") == (path.suffix == ".html")  # our own
+            assert text.count("<script") == 2 * (path.suffix == ".html")  # our own
 
 
 def test_badges_are_well_formed(page):

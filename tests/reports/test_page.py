@@ -1,3 +1,4 @@
+import math
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.reports.folder import MARKER
 from sdp_bench.reports.page import SHARED, build
 from sdp_bench.reports.results import COMMITTED_TITLE
+from sdp_bench.reports.sections.tables import file_of
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
 from tests.reports.helpers import outline, plain_text
@@ -39,7 +41,7 @@ def quick(tmp_path_factory):
 def test_pages_and_data_are_where_they_should_be(site):
     frame, folder, pages = site
     names = {path.name for path in folder.iterdir()}
-    assert names == {*pages, "numbers", "results.csv", MARKER, *SHARED}
+    assert names == {*pages, "numbers", "tables", "results.csv", MARKER, *SHARED}
     assert {"index.html", "choice.html", "charts.html", "suite-iris-tv.html", "nets.html"} <= set(pages)
     assert max(len(text) for text in pages.values()) < 1_000_000
     assert sum(len(text) for text in pages.values()) < 10_000_000
@@ -59,8 +61,18 @@ def test_pages_are_well_formed_and_their_links_lead_somewhere(site):
             file, _, anchor = target.partition("#")
             if file.startswith("numbers/"):
                 assert f'id="{anchor}"' in (folder / file).read_text(encoding="utf-8")
+            elif file.startswith("tables/"):
+                assert (folder / file).is_file()
             elif file != "results.csv":
                 assert not anchor or anchor in parsed[file or name].ids
+
+
+def test_long_pages_list_their_figures_and_kinds_of_nets(site):
+    _, _, pages = site
+    for name, title in (("charts.html", "Over input noise"), ("suite-iris-tv.html", "4 ReLU layers")):
+        (contents,) = re.findall(r'<nav aria-label="On this page">.*?</nav>', pages[name], re.DOTALL)
+        assert title in contents
+    assert "On this page" not in pages["index.html"]
 
 
 def test_pages_and_lists_share_style_and_script(site):
@@ -73,6 +85,38 @@ def test_pages_and_lists_share_style_and_script(site):
         ]
         assert "<style" not in text
     assert all((folder / shared).stat().st_size > 5_000 for shared in SHARED)
+
+
+def test_every_table_has_a_file_with_the_numbers_of_its_cells(site):
+    frame, folder, pages = site
+    tables = Results(frame, made_up.meta(frame)).tables
+    names = [file_of(table) for table in tables]
+    assert len(set(names)) == len(names) > 3
+    written = {f"tables/{path.name}" for path in (folder / "tables").glob("*.csv")}
+    assert written == set(names)
+    assert all(sum(f'href="{name}"' in text for text in pages.values()) == 1 for name in names)
+    has_paper = False
+    for table, name in zip(tables, names, strict=True):
+        data = pd.read_csv(folder / name, dtype={"component": str}, float_precision="round_trip")
+        cells = [(row, cell) for row in table.rows for cell in row.cells if cell]
+        assert len(data) == len(cells)
+        assert list(data["value"]) == [cell.mean for _, cell in cells]
+        assert list(data["noise_level"]) == [row.sigma for row, _ in cells]
+        assert list(data["spec"]) == [cell.rule for _, cell in cells]
+        assert list(data["count"]) == [cell.count for _, cell in cells]
+        expected = [cell.printed.mean if cell.printed else math.nan for _, cell in cells]
+        assert list(data["paper"].fillna(-1)) == [-1 if math.isnan(value) else value for value in expected]
+        has_paper |= data["paper"].notna().any()
+        of_best = {
+            (row.sigma, row.component): {c.rule for c in row.cells if c and c.best} for row in table.rows
+        }
+        keys = zip(data["noise_level"], data["component"].fillna(""), data["spec"], strict=True)
+        tied = [rule in of_best[sigma, component] for sigma, component, rule in keys]
+        is_ranked = data["tied_with_best"].notna()
+        assert [bool(value) for value in data["tied_with_best"][is_ranked]] == list(
+            pd.Series(tied)[is_ranked]
+        )
+    assert has_paper
 
 
 def test_lists_lead_back_to_the_page_of_their_numbers(site):
@@ -129,10 +173,11 @@ def test_cells_hold_mean_spread_and_paper(quick):
     frame, text, _ = quick
     here = frame[(frame["metric"] == "tv_paper") & (frame["depth"] == 4) & (frame["sigma"] == 1000)]
     overlap = 1 - here[here["rule"] == "dvia"]["value"]
-    said = plain_text(text)
-    assert re.search(rf"{overlap.mean():.4f} ± {overlap.std():.4f} (tied )?paper 0\.5318", said)
+    spread = rf'title="± {overlap.std():.4f} over [^"]*paper 0\.5318'
+    assert re.search(rf'{spread}[^"]*">(<\w+>)?{overlap.mean():.4f}', text)
+    assert '<td class="paper">0.5318</td>' in text
     w1 = frame[(frame.metric == "w1") & (frame.depth == 4) & (frame.sigma == 1) & (frame.rule == "dvia")]
-    assert re.search(rf"{w1['value'].mean():#.3g} ± \S+ corr\. \S+ (tied )?(≈ ./4 )?paper 6\.4090", said)
+    assert re.search(rf'corrected for the floor; paper 6\.4090[^"]*">(<\w+>)?{w1["value"].mean():#.3g}', text)
 
 
 def test_failures_weak_nets_and_indefinite_covariances_are_reported(quick):
@@ -160,7 +205,7 @@ def test_missing_rules_and_floors(tmp_path):
     frame = frame[~((frame["rule"] == "sdp") & (frame["sigma"] == 1))]
     text = built(tmp_path, frame.assign(floor=None, floor95=None, stderr=None), sections=made_up.PLAIN)
     assert 'title="not measured"' in text
-    assert "exact law</th>" not in text
+    assert 'class="exact"' not in text
     assert "nan" not in plain_text(text).lower()
 
 

@@ -380,3 +380,23 @@ def test_the_worst_ratio_is_a_factor_in_both_directions():
     for ratio in (0.8, 1.25):
         changed = data.assign(value=data.value.where(data.metric != "std_ratio", ratio))
         assert answer_of(changed, use).linear.worst_text.startswith("a factor of 1.250 ")
+
+
+def test_an_uncertainty_budget_is_a_section_and_a_table(tmp_path):
+    row = {"sigma": 0.1, "input": 0, "output": 0, "note": "", "linear": 0.5}
+    shares = {"first": 0.25, "first_low": 0.2, "first_high": 0.3, "total": 0.75, "total_low": 0.7}
+    rows = [
+        row | shares | {"total_high": 0.8, "group": "speed", "largest": "yes"},
+        row | dict.fromkeys([*shares, "total_high"], math.nan) | {"group": "<b>", "largest": "undecided"},
+    ]
+    card = Scorecard.of(Results(pd.DataFrame(), {}), [], budget=rows)
+    text = build(card, tmp_path).read_text()
+    assert "<td>75.0 ± 5.0</td><td>25.0 ± 5.0</td><td>50.0</td><td>1 of 1</td>" in text
+    assert "<td>–</td><td>–</td><td>50.0</td><td>0 of 1</td>" in text
+    assert "<b>" not in text
+    assert pd.read_csv(tmp_path / "budget.csv")["group"].tolist() == ["speed", "<b>"]
+    assert any("largest speed: speed 75.0 % (70.0 to 80.0" in line for line in card.budget_lines)
+    without = Scorecard.of(Results(pd.DataFrame(), {}), [])
+    assert 'id="budget"' not in build(without, tmp_path).read_text()
+    assert not (tmp_path / "budget.csv").exists()
+    assert without.budget_lines == []

@@ -41,7 +41,7 @@ def test_each_use_and_noise_level_has_a_line_and_the_verdict_is_last(advised):
     code, out, err = advised("net.py:build", "--inputs", "x.npy", "--sigma", "0.0001,10")
     assert code == 0, err
     lines = out.splitlines()
-    assert lines[0].startswith("advice for net.py:build, mean over 3 inputs, 10,000 passes each")
+    assert lines[0].startswith("advice for net.py:build, mean over 3 inputs, 10,000 passes each (")
     assert len(lines) == 1 + 3 * 2 + 3
     for use in ("class", "standard deviations and intervals", "whole distribution"):
         small, large = (line for line in lines if line.startswith(f"  {use}, σ"))

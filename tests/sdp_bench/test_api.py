@@ -68,7 +68,12 @@ X = torch.tensor([[0.5, -1.0, 2.0, 0.1]])
 def found():
     space = cell(NET, cell(RULE))
     return sdp_bench.validate(
-        space["Wide"], net=space["net"], inputs=X, noise=0.1, beside=["sdp", sr.rule("unscented")], **TINY
+        space["Wide"],
+        net=space["net"],
+        inputs=X,
+        noise=0.1,
+        compare_with=["sdp", sr.rule("unscented")],
+        **TINY,
     )
 
 
@@ -97,7 +102,7 @@ def test_what_was_validated_can_be_kept(tmp_path):
     space = cell(NET)
     kept, card = tmp_path / "v", tmp_path / "card"
     made = sdp_bench.validate(
-        net=space["net"], inputs=X.numpy(), noise="laplace", sigma=[0.1], beside=["sdp"],
+        net=space["net"], inputs=X.numpy(), noise="laplace", sigma=[0.1], compare_with=["sdp"],
         database=kept, output=card, **TINY,
     )  # fmt: skip
     assert (card / "index.html").is_file()

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,6 +53,14 @@ def test_the_table_has_a_row_for_each_input_and_output_and_the_verdict_is_last(s
     assert "left" not in silent  # nothing is drawn
 
 
+def test_one_estimate_is_singular_and_numbers_have_the_same_format(sampled):
+    code, out, _ = sampled("--until", "10%", "--rows", "1", "--net-output", "loc", net="net.py:Law")
+    assert code == 0
+    row, *_, verdict = out.splitlines()[-3:]
+    assert re.fullmatch(r"\s*0.1\s+0\s+0\s+0\.\d+ \(0\.\d+ to 0\.\d+\)\s+[\d,]+", row)
+    assert verdict.startswith("verdict: the estimate is within 10 % (")
+
+
 def test_a_tolerance_that_is_not_reached_has_exit_code_3_and_the_number_of_samples_that_may_suffice(sampled):
     code, out, _ = sampled("--until", "1%", "--max-samples", "10000", "--rows", "1")
     assert code == 3
@@ -70,8 +80,8 @@ def test_one_of_several_outputs_is_named_by_its_key_and_the_keys_are_listed(samp
     spread = 0.1 * np.sqrt(2)
     for line, total in zip(out.splitlines()[1:3], (1.5, 1.0), strict=True):
         exact = 0.1 * np.exp(total + spread**2 / 2) * np.sqrt(np.expm1(spread**2))
-        estimate, half = float(line.split()[3]), float(line.split()[5])
-        assert abs(estimate - exact) < 2 * half
+        estimate, low, high = (float(line.split()[place].strip("()")) for place in (3, 4, 6))
+        assert abs(estimate - exact) < high - low
     for words, message in (
         ((), "must return one tensor, got dict of loc (4, 1), scale (4, 1); --net-output takes one"),
         (("--net-output", "sigma"), "there is no output 'sigma': there are loc, scale"),
@@ -86,6 +96,8 @@ def test_one_of_several_outputs_is_named_by_its_key_and_the_keys_are_listed(samp
     ("words", "message"),
     [
         (("--until", "0"), "'0' is not above 0 and at most 100%"),
+        (("--until", "1"), "'1' needs a percent sign: 1% or 100%"),
+        (("--until", "0.5"), "'0.5' needs a percent sign: 0.5% or 50%"),
         (("--quantity", "sd,mode"), "unknown quantity 'mode'"),
         (("--noise", "split_normal:0.2/0.1"), "must be the standard deviations above and below, as +0.2-0.1"),
         (("--max-samples", "100"), "but the maximum is 100"),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import mpmath as mp
 import numpy as np
-from scipy.special import expit, ndtr
+from scipy.special import erf, expit, ndtr
 
 from tests.sdp_ref.make_fixtures import FUNCTIONS, exponential_unit, legendre
 
@@ -92,6 +92,8 @@ FAST = {
     "softplus": lambda x: np.where(x > 20, x, np.logaddexp(x, 0.0)),
     "logsigmoid": lambda x: -np.logaddexp(-x, 0.0),
     "mish": lambda x: x * np.tanh(np.logaddexp(x, 0.0)),
+    "probit": ndtr,
+    "erf": erf,
 }
 
 REACH = {"exp": 30}  # standard deviations, of the fourth power as well; 12, and 9 of a pair, of the others

@@ -3,9 +3,9 @@
     python -m tests.sdp_ref.make_fixtures        (ten minutes)
 
 One-dimensional moments: 50-digit composite Gauss-Legendre quadrature of the definition (mpmath).
-Covariances: of ReLU and GELU the same, after taking the mean of one variable given the other in closed
-form; of sigmoid, SiLU and tanh a two-dimensional composite quadrature in double precision. Every value is
-relative to the input's scale: mean / s, variance and covariance / (s_i s_j).
+Covariances: of ReLU, GELU and probit the same, after taking the mean of one variable given the other in
+closed form; of sigmoid, SiLU and tanh a two-dimensional composite quadrature in double precision. Every value
+is relative to the input's scale: mean / s, variance and covariance / (s_i s_j).
 """
 
 import functools
@@ -103,17 +103,26 @@ FUNCTIONS = {
     "hardshrink": lambda x: x if abs(x) > 0.5 else mp.mpf(0),
     "threshold": lambda x: x if x > 0.5 else mp.mpf(-1),
     "power": lambda x: x**3,
+    "probit": mp.ncdf,
+    "erf": mp.erf,
 }
+
+STEPS = {"probit": (mp.ncdf, 0), "erf": (lambda x: mp.erfc(-x), -1)}
+"""Functions with tails that 50 digits lose next to their limits: the function minus its limit on the left,
+and this limit. They are symmetric: f(x) + f(-x) = 1 + limit.
+"""
 
 
 def one_dimensional(name):
     """Rows: mean, std, E f, Var f (absolute)."""
-    f = FUNCTIONS[name]
+    f, limit = STEPS.get(name, (FUNCTIONS[name], 0))
     rows = []
     for h, std in itertools.product(HS, STDS):
         if name in ("relu", "leaky_relu") and std != 1.0:
             continue
         mean, m, s = h * std, mp.mpf(h * std), mp.mpf(std)
+        mirrored = name in STEPS and m > 0
+        m = -m if mirrored else m
         reach = 60 if abs(h) < 100 else 14
         at = f(m)
 
@@ -122,7 +131,8 @@ def one_dimensional(name):
             return difference, difference * difference
 
         first, second = expectation(difference_and_square, 2, m, s, reach=reach)
-        rows.append([mean, std, float(at + first), float(second - first**2)])
+        expectation_of_f = 1 - (at + first) if mirrored else at + first + limit
+        rows.append([mean, std, float(expectation_of_f), float(second - first**2)])
     return rows
 
 
@@ -131,6 +141,8 @@ def conditional_mean(name, m, s):
     if name == "relu":
         return max(m, mp.mpf(0)) if s == 0 else m * mp.ncdf(m / s) + s * mp.npdf(m / s)
     tau = mp.sqrt(1 + s * s)
+    if name == "probit":
+        return mp.ncdf(m / tau)
     return m * mp.ncdf(m / tau) + s * s / tau * mp.npdf(m / tau)
 
 
@@ -141,7 +153,7 @@ def covariance(name, h, k, s1, s2, rho):
     f0, g0 = f(m1), conditional_mean(name, m2, rest)
     extra = []
     if r != 0:
-        width = (rest + (1 if name == "gelu" else 0)) / (b * abs(r))
+        width = (rest + (0 if name == "relu" else 1)) / (b * abs(r))
         centre = -m2 / (b * r)
         extra = [centre + width * x for x in BENDS if abs(x) < 20]
 
@@ -190,8 +202,8 @@ def main():
     for name in FUNCTIONS:
         write(f"moments_{name}", one_dimensional(name), "mean std expectation variance", digits)
     columns = "h k s1 s2 rho covariance/(s1*s2)"
-    for name, count in (("relu", 60), ("gelu", 80)):
-        rows = [[*case, covariance(name, *case)] for case in cases(1, count, scales=name == "gelu")]
+    for name, count in (("relu", 60), ("gelu", 80), ("probit", 80)):
+        rows = [[*case, covariance(name, *case)] for case in cases(1, count, scales=name != "relu")]
         write(f"covariance_{name}", rows, columns, digits + ", conditional mean in closed form")
     from tests.sdp_ref.make_conformance_fixtures import both_units  # which imports this module
 

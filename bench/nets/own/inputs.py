@@ -110,6 +110,8 @@ def _inside(made: Any) -> dict[str, Any]:
 MAX_INPUTS = 100
 """Limit on the number of inputs; each needs an oracle."""
 
+_LISTED = 10  # numbers of equal inputs in a note
+
 EMBEDDINGS = (
     "noise is on real numbers: of a net that takes indices (tokens) give the embeddings, its inputs_embeds, "
     "and not input_ids"
@@ -201,8 +203,11 @@ def _noisy(path: Path, array: np.ndarray, rows: int | None) -> tuple[Tensor, lis
     bad = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))
     if len(bad):
         raise UserError(f"input {bad[0]} in {path} is not finite in float32")
-    if repeats := len(values) - len(np.unique(values, axis=0)):
+    _, first_rows = np.unique(values, axis=0, return_index=True)
+    if repeats := sorted(set(range(len(values))) - set(first_rows.tolist())):
+        numbers = ", ".join(map(str, repeats[:_LISTED])) + (", ..." if len(repeats) > _LISTED else "")
         notes.append(
-            f"{repeats} of {len(values)} inputs equal an earlier one; with equal noise they are measured once"
+            f"{len(repeats)} of {len(values)} inputs equal an earlier one; with equal noise they are "
+            f"measured once: {numbers} (numbers of rows, from 0)"
         )
     return torch.from_numpy(values), notes

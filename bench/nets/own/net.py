@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import math
 import timeit
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -360,6 +362,12 @@ def _made(
             raise UserError(
                 f"{code.address}: {getattr(code, 'attribute', 'it')} is neither a module nor makes one"
             )
+        if _takes_inputs(made):
+            raise UserError(
+                f"{code.address} takes the inputs itself, and a net is a module; write `class "
+                f"Net(torch.nn.Module): forward = lambda self, x: {made.__name__}(x)`, for a NumPy function "
+                f"`... forward = lambda self, x: torch.as_tensor({made.__name__}(x.detach().numpy()))`"
+            )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             try:
@@ -372,6 +380,17 @@ def _made(
     net = copy.deepcopy(made).cpu()
     was_half = any(t.dtype in (torch.float16, torch.bfloat16) for t in (*net.parameters(), *net.buffers()))
     return (net.float() if was_half else net), was_half
+
+
+def _takes_inputs(function: Any) -> bool:
+    """Return whether a function, not a class, has an argument without a default."""
+    if not inspect.isfunction(function):
+        return False
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return any(
+        parameter.kind in kinds and parameter.default is inspect.Parameter.empty for parameter in parameters
+    )
 
 
 class _Column(nn.Module):
@@ -391,10 +410,18 @@ def _tried(net: nn.Module, inputs: Tensor, address: str) -> Tensor:
     batch = torch.cat([some, others]).to(dtype_of(net))
     outputs = _outputs(net, batch, address)
     if not _same(_outputs(net, batch, address), outputs):
-        raise UserError(f"{address}: the net gives other outputs each time (dropout by a function?)")
+        raise UserError(
+            f"{address}: the net gives other outputs each time: does it use dropout by a function, or keep a "
+            "state between calls? Begin each forward() with a new state"
+        )
     for row in range(len(batch)):
         alone = _outputs(net, batch[row : row + 1], address)
         if alone.shape[1:] != outputs.shape[1:] or not _same(alone[0], outputs[row]):
+            if any(isinstance(part, nn.RNNBase) and not part.batch_first for part in net.modules()):
+                raise UserError(
+                    f"{address}: a recurrent layer takes the second axis as the batch; construct it with "
+                    "batch_first=True"
+                )
             raise UserError(
                 f"{address}: the output of an input depends on the others of its batch; a net must map each "
                 "row by itself"
@@ -410,14 +437,21 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
     except UserError as error:
         raise UserError(f"{address}: {error}") from error
     except Exception as error:
+        reason = _ONE_BY_ONE if len(batch) > 1 and _runs(net, batch[:1]) else _why(error)
         raise UserError(
-            f"{address}: the net cannot take inputs of shape {tuple(batch.shape)}, {batch.dtype}: "
-            f"{_why(error)}"
+            f"{address}: the net cannot take inputs of shape {tuple(batch.shape)}, {batch.dtype}: {reason}"
         ) from error
+    if isinstance(outputs, np.ndarray):
+        raise UserError(f"{address}: the net returns a NumPy array; write `return torch.as_tensor(...)`")
     if not isinstance(outputs, Tensor):
         raise UserError(
             f"{address}: the net must return one tensor, got {described(outputs)}; --net-output takes one of "
             "several, by its key, field or place"
+        )
+    if outputs.ndim > 1 and outputs.shape[1] == len(batch) != len(outputs):
+        raise UserError(
+            f"{address}: the batch is the second axis of the output, shape {tuple(outputs.shape)}, as for "
+            "the state of a recurrent layer; write `return output.transpose(0, 1)`"
         )
     if outputs.ndim < 1 or len(outputs) != len(batch):
         raise UserError(
@@ -431,11 +465,29 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
     return outputs
 
 
+_ONE_BY_ONE = (
+    "it takes one input at a time; write `class Rows(torch.nn.Module): forward = lambda self, x: "
+    "torch.cat([net(row) for row in x.split(1)])` with your net as `net`"
+)
+
+
+def _runs(net: nn.Module, batch: Tensor) -> bool:
+    with torch.no_grad(), suppress(Exception), no_exit():
+        net(batch)
+        return True
+    return False
+
+
 def _why(error: Exception) -> str:
     """Explain why a net rejects an input: integers expected, a batch expected, or its own error."""
     text = str(error)
     if "indices" in text and ("Long" in text or "long" in text):
         return f"it looks them up as indices (nn.Embedding?), and {EMBEDDINGS} (--net-input inputs_embeds)"
+    if "Half" in text and "dtype" in text:
+        return (
+            "it casts its input to float16, and weights are taken as float32; cast to the type of the "
+            "weights (`x.to(self.weight.dtype)`)"
+        )
     if "more than 1 value per channel" in text:
         return (
             "it normalises by the statistics of its batch, which a single input has not; give its batch "

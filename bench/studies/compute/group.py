@@ -20,6 +20,7 @@ from torch.quasirandom import SobolEngine
 
 import sdp_ref as sr
 from sdp_ref.jacobian.jacobian import jacobian_of
+from sdp_ref.laws import Edgeworth
 
 from ...datasets import dataset
 from ...datasets.base import SplitClassification
@@ -33,7 +34,7 @@ from ...nets.training import numerics
 from ...operations import operations
 from ...settings import Settings
 from ...timing import clock
-from . import ACTIVATIONS, BATCH, KINK_DISTANCES, RULES, SAMPLERS, SIZES, TRAININGS, WIDTHS
+from . import ACTIVATIONS, BATCH, BRIER, KINK_DISTANCES, RULES, SAMPLERS, SIZES, TRAININGS, WIDTHS
 
 TASK = "MNIST, means of 4 x 4 pixels"
 CLASSES, FEATURES = 10, 49
@@ -55,6 +56,8 @@ _FLOPS = 5e10  # per second, of one thread
 
 CONTROLLED, WHITENED = "control_variate", "whitened"
 """Samplers that predict a Gaussian with the mean and covariance of their samples, as rules do."""
+WHITENED_SOBOL = "whitened_sobol"
+"""Whitened antithetic pairs of Sobol points; the law is that of the samples."""
 ROUNDS, ENOUGH, LONG = 16, 0.25, 1.0
 """A method is timed in this many rounds, or until its times (s) add up; no batch if an input takes longer."""
 ROUNDING = 1e-3
@@ -69,7 +72,7 @@ def left_out(activation: str, depth: int, width: int, seed: int) -> set[str]:
     """
     rules = {"dvia"} if activation == "gelu" else {"second_order"}
     if width > WIDE or (width == WIDE and (depth > 8 or seed > 0)):
-        rules.add("third_cumulants")  # 6 n^4 operations for each layer
+        rules |= {"third_cumulants", "edgeworth"}  # 6 n^4 operations for each layer
     return rules
 
 
@@ -158,7 +161,10 @@ class Truth:
     def of_law(self, law: sr.Gaussian | sr.DiagonalGaussian) -> Summary:
         """Summarise a predicted law of one row."""
         draws = law.sample(_DRAWS, torch.Generator().manual_seed(0))[:, 0]
-        return self.of_gaussian(law.mean[0], law.variance[0].sqrt(), draws)
+        summary = self.of_gaussian(law.mean[0], law.variance[0].sqrt(), draws)
+        if isinstance(law, Edgeworth):
+            summary["class"] = law.class_probabilities()[0][0]
+        return summary
 
     def of_gaussian(self, mean: Tensor, deviation: Tensor, draws: Tensor) -> Summary:
         """Summarise Gaussians by their moments, shape (..., m), and draws from them, shape (..., k, m)."""
@@ -182,7 +188,8 @@ class Truth:
 
         Of the mean, in standard deviations; of standard deviations, of their logarithm; of the whole
         distribution, the Wasserstein-1 distance of an output in its standard deviations; of the class, the
-        total variation of its probabilities; of tails, relative to the true probability.
+        total variation of its probabilities; of tails, relative to the true probability. The Brier score is
+        not a root, and has no bias: the noise of the true frequencies is subtracted (a U-statistic).
         """
         deviation = self.own["standard_deviation"]
         errors: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -192,19 +199,36 @@ class Truth:
             "class": lambda p, q: (p - q).abs().sum(-1) / 2,
             "tail": lambda p, q: p / q - 1,
         }
-        return {
+        found = {
             use: float((errors[use](said, self.own[use]) ** 2).mean().sqrt()) for use, said in given.items()
         }
+        if "class" in given:
+            squares = (given["class"] - self.own["class"]).square().sum(-1)
+            found[BRIER] = float(squares.mean()) - self._noise_of_classes
+        return found
 
     def floors(self) -> dict[str, float]:
-        """Return the errors of the truth itself: half of those between two halves of the sample."""
+        """Return the errors of the truth itself: half of those between two halves of the sample.
+
+        The Brier score is the mean one of a sample of this size, (1 - |p|^2) / N.
+        """
         first, second = (Truth(half) for half in self.outputs.chunk(2))
-        return {use: error / 2 for use, error in first.errors(first.of_samples(second.outputs)).items()}
+        halves = first.errors(first.of_samples(second.outputs))
+        floors = {use: error / 2 for use, error in halves.items() if use != BRIER}
+        return {**floors, BRIER: self._noise_of_classes}
+
+    @property
+    def _noise_of_classes(self) -> float:
+        """Unbiased estimate of E|p' - p|^2 for the frequencies p' of the sample."""
+        frequencies = self.own["class"]
+        return float((1 - frequencies.square().sum()) / (len(self.outputs) - 1))
 
 
 def normals(sampler: str, repeats: int, size: int, seed: int) -> Tensor:
     """Return standard normal samples of a sampler, shape (repeats, size, 49), float64."""
     generator = torch.Generator().manual_seed(seed)
+    if sampler == WHITENED_SOBOL:
+        return whitened_pairs(normals("sobol", repeats, size // 2, seed))
     if sampler == "sobol":
         drawn = [
             SobolEngine(FEATURES, scramble=True, seed=seed + k).draw(size, dtype=torch.float64)
@@ -216,12 +240,17 @@ def normals(sampler: str, repeats: int, size: int, seed: int) -> Tensor:
         z = torch.randn(repeats, size // 2, FEATURES, generator=generator, dtype=torch.float64)
         return torch.cat([z, -z], 1)
     if sampler == WHITENED:
-        # Pairs along orthogonal directions; if there are enough, their covariance is the identity.
-        z = torch.randn(repeats, size // 2, FEATURES, generator=generator, dtype=torch.float64)
-        left, _, right = torch.linalg.svd(z, full_matrices=False)
-        z = math.sqrt(max(size // 2, FEATURES)) * left @ right
-        return torch.cat([z, -z], 1)
+        return whitened_pairs(
+            torch.randn(repeats, size // 2, FEATURES, generator=generator, dtype=torch.float64)
+        )
     return torch.randn(repeats, size, FEATURES, generator=generator, dtype=torch.float64)
+
+
+def whitened_pairs(z: Tensor) -> Tensor:
+    """Return antithetic pairs along orthogonal directions; the covariance of enough pairs is the identity."""
+    left, _, right = torch.linalg.svd(z, full_matrices=False)
+    pairs = math.sqrt(max(z.shape[1], FEATURES)) * left @ right
+    return torch.cat([pairs, -pairs], 1)
 
 
 @dataclass(frozen=True, eq=False)

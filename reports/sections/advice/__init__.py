@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ....bench.advice.thresholds import LIMITS, NEAR, SAMPLES, WIDER, calibration, rates
+from ....bench.advice.thresholds import LIMITS, MAX_SAMPLES, NEAR, SAMPLES, WIDER, calibration, rates
 from ...results import Results
 from ...section import Context, Section
 from ...site import CHOICE
@@ -24,6 +24,7 @@ class AdviceOnLinearisation(Section):
             families.append((family, {row["use"]: row for row in rows.to_dict("records")}))
         return {
             "samples": SAMPLES,
+            "max_samples": MAX_SAMPLES,
             "rates": [
                 (factor, row)
                 for factor in (math.inf, WIDER, NEAR)

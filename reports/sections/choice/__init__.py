@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,7 +29,7 @@ from ...style.names import (
     noise_symbol,
     noise_words,
 )
-from ...style.theme import GREY, INK, LIGHT, Style, is_plain, styles
+from ...style.theme import GREY, INK, LIGHT, Style, is_plain, marked, styles
 from ...tables.frame import by_kind
 from ...tables.tables import displayed
 
@@ -432,9 +431,13 @@ def _draw_standing(
     """Draw a rule as a marker, with its 95 % interval and a line from the fastest run to the median."""
     low, high = standing.value - standing.half_width, standing.value + standing.half_width
     low, high = np.clip([low, high], 0, 1 if metric.complement else None)
-    axes.vlines(cost.seconds, low, high, color=style.colour, linewidth=1, alpha=0.6)
-    axes.hlines(standing.value, cost.seconds, cost.typical, color=style.colour, linewidth=1, alpha=0.6)
+    line: dict[str, Any] = {"color": style.colour, "linewidth": 1, "alpha": 0.6, "gid": style.series}
+    axes.vlines(cost.seconds, low, high, **line)
+    axes.hlines(standing.value, cost.seconds, cost.typical, **line)
+    interval = "" if math.isnan(standing.half_width) else f" ± {labels.number(standing.half_width, 3)}"
+    tip = f": {labels.number(standing.value, 3)}{interval} in {labels.duration(cost.seconds)}"
     marker: dict[str, Any] = {"marker": style.marker or ".", "label": label}
+    marker |= {"gid": marked(style.label, [tip])}
     if standing.front == OFF:
         marker |= {"markerfacecolor": LIGHT, "markeredgewidth": 1.1}
     elif standing.front == ON:
@@ -460,8 +463,8 @@ def names(rules: Iterable[str], traits: RuleTraits) -> str:
     ordered = traits.in_order(rules)
     counts = [k for rule in ordered if (k := plain_samples(rule)) is not None]
     others = [rule for rule in ordered if plain_samples(rule) is None]
-    parts = [re.sub("^MC estimate (.*), Sobol$", r"Sobol MC \1", traits.label(rule)) for rule in others]
-    return labels.listed([*parts, f"MC k={', '.join(map(str, counts))}"] if counts else parts)
+    parts = [traits.short(rule) for rule in others]
+    return labels.listed([*parts, f"MC {', '.join(map(str, counts))}"] if counts else parts)
 
 
 def how_often_best(bands: Sequence[Band]) -> pd.DataFrame:

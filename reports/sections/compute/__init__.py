@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any
@@ -11,12 +12,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ....bench.advice import thresholds as advice
-from ....bench.studies.compute import BATCH, EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
+from ....bench.studies.compute import BATCH, BRIER, EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
 from ...results import Results
 from ...section import Context, Section
 from ...style.figure import SMALL, Figure, log_scale, look, panels
 from ...style.labels import listed, span
-from ...style.theme import LIGHT, ORDERED, Style
+from ...style.theme import LIGHT, ORDERED, Style, marked, shade
 
 LIMITS = {
     "mean": 0.05,
@@ -47,6 +48,10 @@ KINK_DISTANCE = (
     "The kink distance is the median over hidden units of the distance from the input to the nearest point "
     "at which the unit, linearised, switches on or off. Noise is compared by its standard deviation."
 )
+CLASS_RULES = (*NAMED, "third_cumulants", "edgeworth")
+"""Rules that are compared with plain samples by the Brier score of the class."""
+STRONGEST = "whitened_sobol"
+"""The sampler whose gain over the others is shown."""
 POINTS = ("unscented",)
 """Rules that run the net at points and do not look inside it."""
 _RESOLVED = 1.5
@@ -76,18 +81,14 @@ def factors(records: pd.DataFrame, cost: str = OPERATIONS) -> pd.DataFrame:
 
     `records` has the columns `objective` (``relu 8x256 trained``; ``relu 8x256`` for times), `seed`, `rule`,
     `metric`, `component` (the noise level, or the number of timed inputs) and `value`. The result has a row
-    for each rule and each setting with all samplers: `error` and cost `used` of the rule, whether it is
-    `accurate`, the `sampler` that reaches its error at the least cost `needed`, and the `factor`
-    needed / used. Operations are in regular passes, times in seconds per input. The oracle's own error is
-    subtracted in quadrature. With `bound`, the error of the rule, or of the sampler's smallest size, is below
-    what the oracle resolves, and the factor is a lower bound. Of repeated measurements, with oracles of
-    several sizes, the last one counts.
+    for each rule and each setting with all samplers but the newest: `error` and cost `used` of the rule,
+    whether it is `accurate`, the `sampler` that reaches its error at the least cost `needed`, the cost
+    `needed_by_others` without the strongest sampler, and the `factor` needed / used. Operations are in
+    regular passes, times in seconds per input. The oracle's own error is subtracted in quadrature. With
+    `bound`, the error of the rule, or of the sampler's smallest size, is below what the oracle resolves, and
+    the factor is a lower bound. Of repeated measurements, with oracles of several sizes, the last one counts.
     """
-    rows = records.astype(dict.fromkeys(("rule", "objective", "metric"), str))
-    rows = rows.drop_duplicates(["objective", "seed", "rule", "metric", "component"], keep="last")
-    objectives = rows["objective"].drop_duplicates()
-    nets = objectives.str.extract(r"(?P<activation>\w+) (?P<depth>\d+)x(?P<width>\d+) ?(?P<training>\w*)")
-    rows = rows.merge(nets.assign(objective=objectives), on="objective").astype({"depth": int, "width": int})
+    rows = _with_nets(records)
     raw = _errors(rows)
     costs = _costs(rows, cost)
     keys = [name for name in NET if name in costs.index.names]
@@ -113,6 +114,7 @@ def factors(records: pd.DataFrame, cost: str = OPERATIONS) -> pd.DataFrame:
             "used": used,
             "sampler": best,
             "needed": least,
+            "needed_by_others": needed.drop(columns=STRONGEST).min(axis=1),
             "factor": least / used,
         }
         is_known = ~np.isnan(error) & ~np.isnan(used)
@@ -120,12 +122,26 @@ def factors(records: pd.DataFrame, cost: str = OPERATIONS) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
+def _with_nets(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the last measurement of each number, with columns that describe the net."""
+    rows = records.astype(dict.fromkeys(("rule", "objective", "metric"), str))
+    rows = rows.drop_duplicates(["objective", "seed", "rule", "metric", "component"], keep="last")
+    objectives = rows["objective"].drop_duplicates()
+    nets = objectives.str.extract(r"(?P<activation>\w+) (?P<depth>\d+)x(?P<width>\d+) ?(?P<training>\w*)")
+    return rows.merge(nets.assign(objective=objectives), on="objective").astype({"depth": int, "width": int})
+
+
 def _errors(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return errors by setting (rows) and method (columns), for the settings with all samplers."""
+    """Return errors by setting (rows) and method (columns).
+
+    Only settings with all samplers are included; the newest one was measured on some nets only.
+    """
     errors = rows[rows["metric"].isin(USES)].rename(columns={"metric": "use", "component": "noise"})
     errors = errors.assign(noise=errors["noise"].astype(str).astype(float))
     errors = errors.pivot(index=SETTING, columns="rule", values="value")
-    errors = errors.reindex(columns=["oracle", *RULES, *_SAMPLES]).dropna(subset=_SAMPLES)
+    errors = errors.reindex(columns=["oracle", *RULES, *_SAMPLES]).dropna(
+        subset=[name for name in _SAMPLES if not name.startswith(STRONGEST)]
+    )
     return errors[errors["oracle"] > 0]  # otherwise the class is certain, and every method is right
 
 
@@ -277,7 +293,7 @@ class EqualCompute(Section):
             "kink_distance": KINK_DISTANCE,
             "tables": share_tables(compared),
             "costs": [COSTS[cost] for cost in sorted(complete["cost"].unique())],
-            "labels": {BEST: BEST, **{rule: results.traits.label(rule) for rule in NAMED}},
+            "labels": {BEST: BEST, **{rule: results.traits.label(rule) for rule in CLASS_RULES}},
             "compared_nets": complete.drop_duplicates(NET)["training"].map(NETS).value_counts().to_dict(),
             "compared_widths": _numbers(complete["width"]),
             "compared_depths": _numbers(complete["depth"]),
@@ -286,6 +302,10 @@ class EqualCompute(Section):
             "depths": span(best["depth"], 0),
             "widths": span(best["width"], 0),
             "uses": TITLES,
+            "classes": class_shares(brier_factors(_records(results))),
+            "class_rules": CLASS_RULES,
+            "leading": NAMED[0],
+            "gains": sampler_gains(compared),
             "rows": [
                 (
                     results.traits.label(rule),
@@ -298,18 +318,84 @@ class EqualCompute(Section):
         }
 
 
+@functools.lru_cache(maxsize=1)
 def comparison(results: Results) -> pd.DataFrame | None:
     """Return the factors of all settings for each measured cost, None if nothing was measured."""
-    frame = results.frame
-    if frame.empty:
+    if results.frame.empty:
         return None
-    rows = frame[frame["experiment"] == EXPERIMENT.name]
-    if not rows["metric"].isin(USES).any():
+    records = _records(results)
+    if not records["metric"].isin(USES).any():
         return None
-    records = rows[["objective", "seed", "rule", "metric", "component", "value"]]
-    is_timed = (rows["metric"] == "seconds").any()
+    is_timed = (records["metric"] == "seconds").any()
     compared = pd.concat([factors(records, cost) for cost in (COSTS if is_timed else [OPERATIONS])])
     return None if compared.empty else compared.reset_index(drop=True)
+
+
+def _records(results: Results) -> pd.DataFrame:
+    rows = results.frame[results.frame["experiment"] == EXPERIMENT.name]
+    return rows[["objective", "seed", "rule", "metric", "component", "value"]]
+
+
+def brier_factors(records: pd.DataFrame) -> pd.DataFrame:
+    """Compare rules with plain samples of the same number of operations, by the Brier score of the class.
+
+    `records` as for :func:`factors`. n samples have the mean (1 - |p|^2) / n, with the true probabilities p;
+    the oracle's score is this for its own number of samples. The result has a row for each setting and rule:
+    `factor` is the number of samples with the score of the rule, relative to its operations in regular
+    passes. Scores below that of the oracle count as equal to it, so that the factor is a lower bound.
+    """
+    rows = _with_nets(records)
+    setting = [*NET, "noise"]
+    scores = rows[rows["metric"] == BRIER]
+    scores = scores.assign(noise=scores["component"].astype(str).astype(float))
+    scores = scores.pivot(index=setting, columns="rule", values="value")
+    if "oracle" not in scores:
+        return pd.DataFrame(columns=[*setting, "rule", "factor"])
+    scores = scores[scores["oracle"] > 0]  # otherwise the class is certain
+    passes = _costs(rows, OPERATIONS).reindex(pd.MultiIndex.from_frame(scores.reset_index()[NET]))
+    of_one_sample = scores["oracle"] * passes["oracle"].to_numpy()
+    tables = []
+    for rule in scores.columns.intersection(RULES):
+        samples = of_one_sample / scores[rule].clip(lower=scores["oracle"])
+        table = pd.DataFrame({"rule": rule, "factor": samples / passes[rule].to_numpy()})
+        tables.append(table.dropna().reset_index())
+    return pd.concat(tables, ignore_index=True)
+
+
+def class_shares(compared: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Return shares of settings (%), by noise, in which a rule beats plain samples: ``12, 3, 0``.
+
+    By nets (trained or not) and rule; `compared` is that of :func:`brier_factors`. A rule beats samples if
+    they take more than twice as many operations.
+    """
+    tables: dict[str, dict[str, str]] = {}
+    if compared.empty:
+        return tables
+    noise = pd.cut(compared["noise"], [0, 0.99, 1.01, math.inf], labels=NOISES)
+    wins = compared.assign(wins=compared["factor"] > TIED, noise=noise)
+    shares = 100 * wins.groupby(["training", "rule", "noise"], observed=True)["wins"].mean()
+    for training, rule in itertools.product(TRAININGS, CLASS_RULES):
+        if (training, rule) in shares.index:
+            of_noises = shares[training, rule].reindex(NOISES)
+            texts = ["–" if math.isnan(share) else f"{share:.0f}" for share in of_noises]
+            tables.setdefault(NETS[training], {})[rule] = ", ".join(texts)
+    return tables
+
+
+def sampler_gains(compared: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Return for each use the share of settings in which whitened Sobol pairs are best, and their gain.
+
+    The share is that of settings in which they reach the error of the first named rule with the fewest
+    samples; the gain is the number that the best other sampler takes, relative to theirs (median).
+    """
+    rows = compared[(compared["cost"] == OPERATIONS) & (compared["rule"] == NAMED[0])]
+    gains = []
+    for use in USES:
+        of_use = rows[rows["use"] == use]
+        best = of_use[of_use["sampler"] == STRONGEST]
+        gain = (best["needed_by_others"] / best["needed"]).median()
+        gains.append((TITLES[use], f"{100 * len(best) / max(1, len(of_use)):.0f}", f"{gain:.1f}"))
+    return gains
 
 
 def _complete(compared: pd.DataFrame) -> pd.DataFrame:
@@ -323,8 +409,8 @@ def _complete(compared: pd.DataFrame) -> pd.DataFrame:
 def win_shares(compared: pd.DataFrame) -> pd.DataFrame:
     """Return the shares of settings that rules win (`share`: ``72 % (68 to 76 %)``) and of `unresolved` ones.
 
-    By training, cost, noise and rule: rules named in advance, and the best of each setting. All costs are
-    compared on the same nets.
+    `inside`, `low` and `high` are the numbers of `share`. By training, cost, noise and rule: rules named in
+    advance, and the best of each setting. All costs are compared on the same nets.
     """
     complete = _complete(compared)
     hindsight = best_inside(complete).assign(rule=BEST)
@@ -332,9 +418,10 @@ def win_shares(compared: pd.DataFrame) -> pd.DataFrame:
     by_noise = pd.cut(settings["noise"], [0, 0.99, 1.01, math.inf], labels=NOISES).astype(str)
     by = ["training", "cost", "noise", "rule"]
     table = shares(settings.assign(noise=by_noise), by).set_index(by).sort_index()
-    percent = (100 * table[["inside", "low", "high", "unresolved"]]).round().astype(int).astype(str)
-    share = percent["inside"] + " % (" + percent["low"] + " to " + percent["high"] + " %)"
-    return pd.DataFrame({"share": share, "unresolved": percent["unresolved"] + " %"})
+    percent = (100 * table[["inside", "low", "high", "unresolved"]]).round().astype(int)
+    text = percent.astype(str)
+    share = text["inside"] + " % (" + text["low"] + " to " + text["high"] + " %)"
+    return percent.assign(share=share, unresolved=text["unresolved"] + " %")
 
 
 def share_tables(compared: pd.DataFrame) -> dict[str, list[tuple[str, list[list[str]]]]]:
@@ -354,8 +441,7 @@ def share_tables(compared: pd.DataFrame) -> dict[str, list[tuple[str, list[list[
 def answer(compared: pd.DataFrame) -> str:
     """Say where a rule named in advance wins, on trained nets if there are any."""
     table = win_shares(compared)
-    rule = next((rule for rule in NAMED if rule in table.index.unique("rule")), BEST)
-    training = next(training for training in TRAININGS if training in table.index.unique("training"))
+    rule, training = _rule_and_training(table)
     noises = [noise for noise in NOISES if noise in table.index.unique("noise")]
 
     def by_cost(column: str) -> str:
@@ -372,6 +458,57 @@ def answer(compared: pd.DataFrame) -> str:
         "Intervals are over architectures. In other settings, both are more accurate than the oracle "
         f"resolves: {by_cost('unresolved')}. {KINK_DISTANCE}"
     )
+
+
+def _rule_and_training(table: pd.DataFrame) -> tuple[str, str]:
+    """First rule named in advance, and trained nets if there are any, of the result of :func:`win_shares`."""
+    rule = next((rule for rule in NAMED if rule in table.index.unique("rule")), BEST)
+    return rule, next(training for training in TRAININGS if training in table.index.unique("training"))
+
+
+def short_answer(table: pd.DataFrame) -> str:
+    """Say how often a rule named in advance wins, in at most 40 words; `table` is from :func:`win_shares`."""
+    rule, training = _rule_and_training(table)
+    shares_of_rule = table["inside"].xs((training, rule), level=("training", "rule"))
+    counts = [
+        f"in {span(shares_of_rule.xs(cost, level='cost'), 0)} % of settings by {words}"
+        for cost, words in ((OPERATIONS, "operations"), (ONE, "seconds"))
+        if cost in shares_of_rule.index.unique("cost")
+    ]
+    return (
+        f"On {NETS[training]} nets, {rule.replace('_', ' ')} takes less than half the cost of the best "
+        f"sampler with the same accuracy {listed(counts)}, depending on the noise."
+    )
+
+
+@look()
+def shares_by_noise(table: pd.DataFrame) -> Figure:
+    """Shares of settings that the rule of the answer wins, by noise and cost."""
+    rule, training = _rule_and_training(table)
+    titles = {ONE: "seconds, one input", MANY: f"seconds, batch of {BATCH}", OPERATIONS: "operations"}
+    costs = [cost for cost in titles if cost in table.index.unique("cost")]
+    noises = [noise for noise in NOISES if noise in table.index.unique("noise")]
+    colours = dict(zip(titles, ORDERED[1::3], strict=False))
+    styled = {cost: Style(titles[cost], shade(colours[cost], LIGHT), "o") for cost in costs}
+    drawing, (ax,) = panels(
+        [""], styled.values(), width=3.1, height=1.15, left=0.5, right=0.1, above=0.06, below=0.42
+    )
+    for offset, cost in enumerate(costs):
+        style = styled[cost]
+        rows = table.xs((training, cost, rule), level=("training", "cost", "rule"))
+        places = [noises.index(noise) + 0.12 * (offset - 1) for noise in rows.index]
+        tips = [f", noise {noise}: {share}" for noise, share in rows["share"].items()]
+        points = style.line | {"gid": marked(style.label, tips), "linestyle": "none"}
+        ax.plot(places, rows["inside"], **points)
+        ax.vlines(places, rows["low"], rows["high"], color=style.colour, linewidth=1.2, gid=style.series)
+    ax.set_xticks(range(len(noises)), noises, fontsize=SMALL)
+    ax.set(xlim=(-0.5, len(noises) - 0.5), ylim=(0, 100), ylabel="settings won (%)")
+    ax.set_xlabel("noise")
+    caption = (
+        f"Share of settings on {NETS[training]} nets in which {rule.replace('_', ' ')} is accurate enough "
+        "and takes less than half the cost of the best sampler, with 95 % intervals."
+    )
+    return Figure("figure-shares", "When a rule takes less than sampling", caption, drawing)
 
 
 def _numbers(values: pd.Series[Any]) -> str:

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from ....bench.nets.architectures import NETWORKS
@@ -14,11 +15,11 @@ from ...results import Results
 from ...section import Context, Section
 from ...site import CHARTS
 from ...style import labels
-from ...style.figure import SMALL, Figure, look, panels
+from ...style.figure import SMALL, Figure, log_scale, look, panels
 from ...style.names import RuleTraits, activation_label, activation_rank
-from ...style.theme import GREY, LIGHT, is_plain, styles
+from ...style.theme import GREY, LIGHT, is_plain, marked, styles
 from ...tables.over_noise import over_noise
-from ...tables.tables import Table, distinct_names, headline
+from ...tables.tables import Table, distinct_names, headline, setting_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,8 +45,66 @@ def figures(tables: Sequence[Table], traits: RuleTraits, others: Sequence[Table]
     """
     main_metrics = {table.metric.name for table in tables}
     others = [table for table in others if table.metric.name not in main_metrics]
-    drawn = [*by_family(tables, traits), _metrics(others, traits), _heat_map(tables, traits)]
+    drawn = [_summary(tables, traits), *by_family(tables, traits), _metrics(others, traits)]
+    drawn.append(_heat_map(tables, traits))
     return [figure for figure in drawn if figure]
+
+
+def relative_scores(tables: Sequence[Table]) -> pd.DataFrame:
+    """Return the columns rule and relative: scores by setting, as multiples of the best one."""
+    rows = []
+    for table in tables:
+        for row in table.rows:
+            ranked = row.ranked()
+            if len(ranked) > 1 and ranked[0].score > 0:
+                rows += [(cell.rule, cell.score / ranked[0].score) for cell in ranked]
+    return pd.DataFrame(rows, columns=["rule", "relative"])
+
+
+@look()
+def _summary(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
+    """Boxes of the relative scores of rules measured in at least a quarter of the settings."""
+    scores = relative_scores(tables)
+    settings = sum(len(table.rows) for table in tables)
+    counts = scores["rule"].value_counts()
+    by_rule = {
+        rule: scores["relative"][scores["rule"] == rule].to_numpy()
+        for rule in counts[counts >= max(3, settings / 4)].index
+    }
+    if len(by_rule) < 2:
+        return None
+    rules = sorted(by_rule, key=lambda rule: float(np.median(by_rule[rule])))
+    styled = styles(rules, traits)
+    drawing, (axes,) = panels([""], width=5.2, height=0.22 * len(rules), left=1.9, right=0.3, above=0.05)
+    for position, rule in enumerate(rules):
+        style = styled[rule]
+        boxes = axes.boxplot(
+            by_rule[rule], positions=[position], widths=0.55, orientation="horizontal", whis=(5, 95),
+            showfliers=False, manage_ticks=False, patch_artist=True,
+            boxprops={"facecolor": "none", "edgecolor": style.colour},
+            medianprops={"color": style.colour, "linewidth": 2.2},
+            whiskerprops={"color": style.colour}, capprops={"color": style.colour},
+        )  # fmt: skip
+        quartiles = np.quantile(by_rule[rule], [0.25, 0.5, 0.75])
+        low, middle, high = map(labels.number, quartiles)
+        tip = f": {middle} times the error of the best ({low} to {high})"
+        mark = {"gid": marked(style.label, [tip]), "markersize": 3}
+        axes.plot([quartiles[1]], [position], **style.line | mark)
+        for artists in boxes.values():
+            for artist in artists:
+                artist.set_gid(style.series)
+    names = [f"{styled[rule].label} ({counts[rule]})" for rule in rules]
+    axes.set_yticks(range(len(rules)), names, fontsize=SMALL)
+    axes.set(ylim=(len(rules) - 0.5, -0.5), xlabel="error relative to the best rule of the setting")
+    axes.grid(visible=False, axis="y")
+    log_scale(axes.xaxis)
+    caption = (
+        f"Error in {tables[0].metric.title} of each rule, divided by that of the best rule in the same "
+        "setting (a kind of net at one noise level). Boxes: quartiles over settings, with the median; "
+        f"whiskers: 5 % to 95 %. In parentheses: number of the {settings} settings; rules measured in fewer "
+        "than a quarter of them are omitted."
+    )
+    return Figure("figure-summary", "All settings at a glance", caption, drawing)
 
 
 def _family(activation: str) -> str:
@@ -85,7 +144,7 @@ def _over_sigma(
         f"with the most. Beyond the dashed line a rule cannot be distinguished from one with the exact law "
         f"at these sample counts.{remainder}"
     )
-    return Figure(anchor, title, caption, drawing)
+    return Figure(anchor, title, caption, drawing, setting=setting_of(tables))
 
 
 def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
@@ -188,6 +247,7 @@ def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
         "(yellow).",
         drawing,
         cells=True,
+        setting=setting_of(tables),
     )
 
 

@@ -1,11 +1,11 @@
-"""The opening section: answers in three sentences, a picture of the problem, rules by use, and costs."""
+"""The opening section: a picture of the problem, and three short answers with figures and details."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +20,13 @@ from ...site import OVERVIEW
 from ...statistics.costs import Costs, plain_samples
 from ...statistics.ranking import SETTING, UNIT, Overall, Ranking, Score, metric_score, rank
 from ...style import labels
-from ...style.figure import Figure, label_points, look, panels
+from ...style.figure import SMALL, Figure, label_points, look, panels
 from ...style.names import NetKind, RuleTraits, activation_label
-from ...style.theme import styles
+from ...style.theme import INK, marked, styles
 from ...tables.frame import BOUNDS, by_kind
 from ...writing import moment
 from ..choice import Standing, as_accurate, draw, front
-from ..compute import answer, comparison
+from ..compute import answer, comparison, shares_by_noise, short_answer, win_shares
 
 _CLASSIFIERS = "images and sequences"
 _PUBLISHED = "published"
@@ -49,6 +49,14 @@ def _factor(score: float) -> str:
     with np.errstate(over="ignore"):
         factor = float(np.exp(score))
     return labels.number(factor, 3 if factor < 10 else None)
+
+
+_SCALES: Mapping[Callable[[float], str], Callable[[float], float]] = {
+    _shared: lambda score: 1 - score,
+    _factor: lambda score: math.exp(min(score, 700.0)),
+    labels.number: float,
+}
+"""Numbers of scores, by the function that formats them."""
 
 
 @dataclass(frozen=True)
@@ -247,30 +255,41 @@ def _partial(
 def which_rule(
     names: Sequence[str], rows: Sequence[UseRow], published: Mapping[str, UseResult], traits: RuleTraits
 ) -> str:
-    """The recommended rules of each family, and of `published` nets (by use), in words."""
+    """The recommended rules of each family and of `published` nets (by use), for the uses that have room."""
+    results_by_use: dict[str, dict[str, UseResult]] = {}
+    for row in sorted(rows, key=lambda row: row.use is not WHOLE):
+        families = dict(zip(names, row.results, strict=True))
+        results_by_use[row.use.title] = {name: result for name, result in families.items() if result}
+    for use, result in published.items():
+        nets = int(result.overall.nets.max()) + 1
+        results_by_use.setdefault(use, {})[f"{nets} nets that others published"] = result
     sentences = []
-    for family, name in enumerate(names):
-        results = {row.use.title: row.results[family] for row in rows}
-        advice = _advice({use: result for use, result in results.items() if result}, traits)
-        if advice:
-            sentences.append(f"On {name}, {advice}.")
-    if published:
-        nets = max(int(result.overall.nets.max()) + 1 for result in published.values())
-        sentences.append(f"On {nets} nets that others trained and published, {_advice(published, traits)}.")
-    return " ".join(sentences)
+    for use, results in results_by_use.items():
+        families_of_action: dict[str, list[str]] = {}
+        for name, result in results.items():
+            families_of_action.setdefault(traits.action(result.advised), []).append(name)
+        advice = [f"{action} on {labels.listed(nets)}" for action, nets in families_of_action.items()]
+        sentences.append(f"{use[0].upper()}{use[1:]}: {labels.listed(advice)}.")
+    return brief(sentences)
 
 
-def _advice(results: Mapping[str, UseResult], traits: RuleTraits) -> str:
-    """The recommended rules by use, in words; empty without a use."""
-    uses_of_action: dict[str, list[str]] = {}
-    for use, result in results.items():
-        uses_of_action.setdefault(traits.action(result.advised), []).append(use)
-    if len(uses_of_action) == 1:
-        return f"{next(iter(uses_of_action))} for every use"
-    return "; ".join(f"{action} for {labels.listed(uses)}" for action, uses in uses_of_action.items())
+WORDS = 40
+"""Largest number of words of an answer."""
+
+
+def brief(sentences: Sequence[str]) -> str:
+    """Return the first sentences that have at most `WORDS` words together; at least one if there is one."""
+    count = 1
+    while count < len(sentences) and len(" ".join(sentences[: count + 1]).split()) <= WORDS:
+        count += 1
+    return " ".join(sentences[:count])
 
 
 def when_to_sample(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> str:
+    return " ".join(sampling_by_family(names, rows, traits))
+
+
+def sampling_by_family(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> list[str]:
     """For each family, samples as accurate as the best deterministic rules, and their relative time."""
     sentences = []
     for family, name in enumerate(names):
@@ -293,7 +312,7 @@ def when_to_sample(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTra
                 f"On {name}, the best deterministic rule, {rules}, is faster than the {counts} samples that "
                 "reach its accuracy. Draw more samples if higher accuracy is required."
             )
-    return " ".join(sentences)
+    return sentences
 
 
 @look()
@@ -337,6 +356,54 @@ def figure(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> 
     return Figure("figure-overview", "Accuracy against cost", caption, drawing)
 
 
+_RANKED = 5
+"""Rules in a panel of the figure of ranked rules."""
+_PANELS = 4
+
+
+@look()
+def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTraits) -> Figure | None:
+    """The best rules of the first family with 95 % intervals, a panel for each use."""
+    shown = [(row.use, row.results[0]) for row in rows if row.results[0]][:_PANELS]
+    if not shown:
+        return None
+    styled = styles((rule for _, result in shown for rule in result.overall.rules), traits)
+    drawing, axes_of_panels = panels(
+        [f"{use.title} ({use.about})" for use, _ in shown],
+        columns=2,
+        width=0.85,
+        height=0.13 * _RANKED,
+        left=0.92,
+        right=0.08,
+        above=0.2,
+        below=0.2,
+    )
+    for axes, (use, result) in zip(axes_of_panels, shown, strict=True):
+        best = sorted(result.overall.rules, key=result.overall.mean)[:_RANKED]
+        if result.advised not in best:
+            best[-1] = result.advised
+        scale = _SCALES[use.shown]
+        for position, rule in enumerate(best):
+            mean, half = result.overall.mean(rule), result.overall.half_width(rule)
+            style = styled[rule]
+            tip = f": {result.value(rule)} ({result.interval(rule)})"
+            line = style.line | {"marker": style.marker or "o", "gid": marked(style.label, [tip])}
+            if rule == result.advised:
+                line |= {"markeredgecolor": INK, "markeredgewidth": 1.2, "markersize": 5.5}
+            axes.plot([scale(mean)], [position], **line)
+            if math.isfinite(half):
+                ends = scale(mean - half), scale(mean + half)
+                axes.hlines(position, *ends, color=style.colour, linewidth=1.2, gid=style.series)
+        axes.set_title(axes.get_title(loc="left"), fontsize=SMALL - 0.5, fontweight="normal", x=-1)
+        axes.set_yticks(range(len(best)), [styled[rule].label for rule in best], fontsize=SMALL - 0.5)
+        axes.tick_params(axis="x", labelsize=SMALL - 0.5, pad=1)
+        axes.locator_params(axis="x", nbins=3)
+        axes.set_ylim(_RANKED - 0.5, -0.5)
+        axes.grid(visible=False, axis="y")
+    caption = f"Mean over settings of {names[0]} with 95 % intervals, best first. Ringed: recommended."
+    return Figure("figure-ranked", f"Best rules by use, {names[0]}", caption, drawing)
+
+
 class Overview(Section):
     name = "overview"
     title = "Answers"
@@ -350,6 +417,12 @@ class Overview(Section):
         named = families(results.tabled)
         names = [name for name, _ in named]
         table = rows(named, results.traits)
+        if compared is None:
+            when = brief(sampling_by_family(names, table, results.traits))
+            shares = _costs_of_first(names, table, results)
+        else:
+            wins = win_shares(compared)
+            when, shares = short_answer(wins), shares_by_noise(wins)
         is_published = results.frame["experiment"] == _PUBLISHED
         published = results_on_published(results.frame[is_published], results.traits)
         return {
@@ -358,14 +431,24 @@ class Overview(Section):
             "families": names,
             "rows": table,
             "which_rule": which_rule(names, table, published, results.traits),
+            "when": when,
             "when_to_sample": when_to_sample(names, table, results.traits),
             "recommended": results.traits.recommended,
+            "has_costs": compared is not None,
             "inside_or_sample": "" if compared is None else answer(compared),
+            "shares": shares,
+            "ranked": ranked_rules(names, table, results.traits),
             "picture": distributions(results.traits),
             "figure": figure(names, table, results.traits),
             "styles": results.styles,
             "news": "" if results.published else _news(results),
         }
+
+
+def _costs_of_first(names: Sequence[str], table: Sequence[UseRow], results: Results) -> Figure | None:
+    """Accuracy against cost on the first family, for reports without a comparison of equal compute."""
+    drawn = figure(names[:1], table, results.traits)
+    return drawn and replace(drawn, anchor="figure-cost")
 
 
 def _news(results: Results) -> str:

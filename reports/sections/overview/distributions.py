@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...style.figure import SMALL, Figure, clean, look, panels
+from ...style.figure import SMALL, Figure, look, panels
 from ...style.names import RuleTraits
-from ...style.theme import GREY, INK, styles
+from ...style.theme import GREY, INK, clean, styles
 
 DATA = Path(__file__).with_name("distributions.json")
 RULES = ("sdp", "dvia", "unscented", "marginal_moment_matching")

@@ -14,8 +14,9 @@ from ...results import Results
 from ...section import Context, Section
 from ...site import CHARTS
 from ...style.figure import Figure, log_scale, look, panels
-from ...style.theme import LIGHT, ORDERED, Style, shade
-from ...tables.tables import Cell, Table, TableRow
+from ...style.labels import number
+from ...style.theme import LIGHT, ORDERED, Style, marked, shade
+from ...tables.tables import Cell, Table, TableRow, setting_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,6 +115,7 @@ def figure(parameter: Parameter, curves_of_nets: Sequence[Curves]) -> Figure:
         f"{first.metric.title}, {parameter.rule} over {parameter.name}{fixed}",
         f"Mean over nets and inputs ({first.experiment}{better}) by noise level.{remainder}",
         drawing,
+        setting=setting_of([curves.table for curves in shown]),
     )
 
 
@@ -130,7 +132,9 @@ def _draw(axes: Axes, curves: Curves, styles: Mapping[float, Style]) -> None:
     table, values, lines = curves
     for row, cells in lines:
         known = {value: cell.mean for value, cell in cells.items() if math.isfinite(cell.mean)}
-        axes.plot(list(known), list(known.values()), **styles[row.sigma].line)
+        style = styles[row.sigma]
+        tips = [f", {value:g}: {number(mean)}" for value, mean in known.items()]
+        axes.plot(list(known), list(known.values()), **style.line | {"gid": marked(style.label, tips)})
     if _is_wide(values):
         axes.set_xscale("log")
     if table.metric.complement:

@@ -12,10 +12,18 @@ from ...section import Context, Section
 from ...site import SitePage, suite
 from ...style import labels
 from ...style.names import RuleTraits
+from ...tables import files
 from ...tables.tables import Table, by_experiment, suite_title
 
 MOST_CELLS = 3000
 """Number of table cells on one page, some 700 kB."""
+
+
+def file_of(table: Table) -> str:
+    """Return the address of a table's CSV file inside the report's folder."""
+    nets = table.experiment, table.activation, str(table.depth), table.network
+    name = slug(*nets, table.metric.name, table.under, table.variant, table.recipe)
+    return f"{files.FOLDER}/{name}.csv"
 
 
 class Tables(Section):
@@ -89,6 +97,7 @@ def _kind(tables: Sequence[Table], traits: RuleTraits) -> Context:
         "title": first.kind.label,
         "network": first.network,
         "tables": [table for table in tables if table not in eigenvalues],
+        "file_of": file_of,
         "indefinite": [note for table in eigenvalues for note in _indefinite(table, traits)],
     }
 

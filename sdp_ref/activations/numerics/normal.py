@@ -121,14 +121,20 @@ def gauss_legendre(count: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def price_integral(
-    h: Tensor, k: Tensor, rho: Tensor, count: int, limit: float, factor: Factor | None = None
+    h: Tensor,
+    k: Tensor,
+    rho: Tensor,
+    count: int,
+    limit: float,
+    factor: Factor | None = None,
+    order: int = 1,
 ) -> Tensor:
     r"""Integral of the bivariate normal density over its correlation, weighted by the remaining distance.
 
-    .. math:: \int_0^\rho (\rho - r) \, p(h, k; r) \, \mathrm{factor}(r) \, dr
+    .. math:: \int_0^\rho (\rho - r)^\mathrm{order} \, p(h, k; r) \, \mathrm{factor}(r) \, dr
 
     with p the density of two standard normals of correlation r. Without a factor, it is the covariance of two
-    ramps except for the term rho Phi(h) Phi(k) (Price 1958).
+    steps for order 0, and for order 1 that of two ramps except for the term rho Phi(h) Phi(k) (Price 1958).
     """
     t, weight = gauss_legendre(count, h.device)
     left = limit * t * t
@@ -137,7 +143,9 @@ def price_integral(
     # 1 - u as a product: close to rho the sines agree in all their digits
     rest = 2 * torch.cos((limit + angle) / 2) * torch.sin(left / 2) / math.sin(limit)
     # du = 2 t limit cos(angle) / sin(limit) dt, and 1 / (2 pi) of the density
-    weight = weight * t * torch.cos(angle) * (limit / math.sin(limit) / math.pi) * rest
+    weight = weight * t * torch.cos(angle) * (limit / math.sin(limit) / math.pi)
+    if order:
+        weight = weight * rest
 
     # p(h, k; -r) = p(h, -k; r), so the only singularity is at r = 1
     sign = torch.where(rho < 0, -1.0, 1.0)
@@ -151,7 +159,7 @@ def price_integral(
     density = torch.exp(exponent) * torch.rsqrt(cosine2)
     if factor is not None:
         density = density * factor(r * sign[..., None], cosine2)
-    return (density @ weight) * rho**2
+    return (density @ weight) * rho ** (order + 1)
 
 
 def by_correlation(kernel: Callable[..., Tensor], correlation: Tensor, *arguments: Tensor) -> Tensor:

@@ -265,7 +265,7 @@ def _panel_edges(curve: Curve, m: Tensor, s: Tensor, extra: Tensor | None, *, fe
 
     They divide the range of the law evenly, continue towards bends outside it, and surround bends within it.
     """
-    panels = _FEW_PANELS if few else curve.panels
+    panels = _few_panels(curve) if few else curve.panels
     knots = m.new_tensor(_around(curve, _FEW_KNOTS if few else curve.knots))
     range_edges = _REACH * (2 * torch.linspace(0, 1, panels + 1, dtype=m.dtype, device=m.device) - 1)
     tail_edges = _tail_edges(m.new_tensor(curve.bends), m, s)
@@ -277,6 +277,10 @@ def _panel_edges(curve: Curve, m: Tensor, s: Tensor, extra: Tensor | None, *, fe
     if extra is not None:
         edges.append(extra.clamp(low, high))
     return torch.cat(edges, -1).sort(-1).values
+
+
+def _few_panels(curve: Curve) -> int:
+    return curve.panels * _FEW_PANELS // PANELS
 
 
 def _tail_edges(bends: Tensor, m: Tensor, s: Tensor) -> Tensor:
@@ -439,7 +443,7 @@ def _hermite(u: Tensor, terms: int) -> Iterator[Tensor]:
 
 
 def _coefficients(curve: Curve, mean: Tensor, deviation: Tensor, terms: int) -> Tensor:
-    """Hermite coefficients a_k = E[f(m + s Z) h_k(Z)] of each law, k = 1, ..., terms, shape (e, terms).
+    """Hermite coefficients a_k = E[f(m + s Z) h_k(Z)] of laws (R, n), k = 1, ..., terms: (R, n, terms).
 
     Their derivatives by m and s are E[f' h_k] and E[f' Z h_k], sums over the same nodes.
     """
@@ -459,52 +463,98 @@ def _coefficients(curve: Curve, mean: Tensor, deviation: Tensor, terms: int) -> 
             derivatives.append((density * torch.stack(list(_hermite(h, terms)), -1), location))
         return _tangent(sums[:, 0], *derivatives)
 
-    return _chunked(coefficients, _node_count(curve), mean, deviation)
+    flat = _chunked(coefficients, _node_count(curve), mean.flatten(), deviation.flatten())
+    return flat.unflatten(0, mean.shape)
 
 
-def curve_covariance(
-    curve: Curve, mean: Tensor, variance: Tensor, covariance: Tensor, outputs: Tensor, tolerance: float
-) -> Tensor:
-    """Covariances of f of jointly normal units, (B, n, n), with zero diagonal.
+@dataclass(frozen=True, eq=False)
+class Units:
+    """A function of normal variables: its curve, their means and variances (B, n), and those of the results.
 
-    `mean` and `variance` are (B, n), `outputs` the variances of f (B, n). Errors are at most `tolerance`
-    times the two standard deviations of the input.
-
-    With a_k = E[f(m + s Z) h_k(Z)] for normalised Hermite polynomials h_k, the covariance of two units is the
-    sum over k >= 1 of rho^k a_k b_k (Mehler's formula; Wright et al. 2024). By the Cauchy-Schwarz inequality
-    the remainder after K terms is at most abs(rho)^(K + 1) sqrt(Var f(X) - sum a_k^2) sqrt(Var f(Y) - sum
-    b_k^2). Pairs that need more terms than the longest series has are integrated in two dimensions.
+    The standard deviations are `deviation`, and 1 at the point masses `point`.
     """
-    i, j = pairs(mean)
-    point = variance == 0
-    s = torch.where(point, 1.0, variance).sqrt()
-    rho = off_points(covariance, point, i, j) / s[:, i] / s[:, j]
+
+    curve: Curve
+    mean: Tensor
+    variance: Tensor
+    outputs: Tensor
+
+    @property
+    def point(self) -> Tensor:
+        return self.variance == 0
+
+    @property
+    def deviation(self) -> Tensor:
+        return torch.where(self.point, 1.0, self.variance).sqrt()
+
+
+def curve_covariance(units: Units, covariance: Tensor, tolerance: float) -> Tensor:
+    """Covariances of f of jointly normal units of covariance (B, n, n), with zero diagonal, (B, n, n).
+
+    Errors are at most `tolerance` times the two standard deviations of the input.
+    """
+    i, j = pairs(units.mean)
+    c = off_points(covariance, units.point, i, j)
+    return assembled(_pair_covariances(units, units, i, j, c, tolerance), i, j, units.mean.shape[-1])
+
+
+def cross_covariance(first: Units, second: Units, block: Tensor, tolerance: float) -> Tensor:
+    """Covariances of f(X) and g(Y) of jointly normal units with Cov(X, Y) = `block`, all (B, n, m).
+
+    Errors are at most `tolerance` times the two standard deviations of the input.
+    """
+    shape = block.shape[1:]
+    i, j = torch.meshgrid(*[torch.arange(n, device=block.device) for n in shape], indexing="ij")
+    c = torch.where(first.point.unsqueeze(2) | second.point.unsqueeze(1), 0.0, block)
+    values = _pair_covariances(first, second, i.flatten(), j.flatten(), c.flatten(1), tolerance)
+    return values.unflatten(1, shape)
+
+
+def _pair_covariances(
+    first: Units, second: Units, i: Tensor, j: Tensor, covariance: Tensor, tolerance: float
+) -> Tensor:
+    """Covariances of f(X_i) and g(Y_j) for pairs i and j (P,) with Cov(X_i, Y_j) = `covariance` (B, P).
+
+    With a_k = E[f(m + s Z) h_k(Z)] for normalised Hermite polynomials h_k, and b_k likewise, the covariance
+    is the sum over k >= 1 of rho^k a_k b_k (Mehler's formula; Wright et al. 2024). By the Cauchy-Schwarz
+    inequality the remainder after K terms is at most abs(rho)^(K + 1) sqrt(Var f(X) - sum a_k^2) sqrt(Var
+    g(Y) - sum b_k^2). Pairs that need more terms than the longest series are integrated in two dimensions.
+    """
+    s, t = first.deviation, second.deviation
+    rho = covariance / s[:, i] / t[:, j]
     rho = _limited(rho, torch.ones_like(rho))
-    allowed = 0.5 * tolerance * (s[:, i] * s[:, j]).detach()  # the other half is for the quadrature
+    allowed = 0.5 * tolerance * (s[:, i] * t[:, j]).detach()  # the other half is for the quadrature
     values = torch.zeros_like(rho)
-    rows = torch.arange(len(mean), device=mean.device)  # matrices that need more terms
+    rows = torch.arange(len(rho), device=rho.device)  # matrices that need more terms
     # All pairs of a matrix use the same number of terms: with the variances as diagonal, it is semidefinite.
     for terms in _TERMS:
         if not len(rows) or not len(i):
             break
-        a = _coefficients(curve, mean[rows].flatten(), s[rows].flatten(), terms).unflatten(0, (len(rows), -1))
-        bound = _remainder_bound(a, outputs[rows], rho[rows], i, j)
+        a = _coefficients(first.curve, first.mean[rows], s[rows], terms)
+        b = a if second is first else _coefficients(second.curve, second.mean[rows], t[rows], terms)
+        remainders = _remainder(a, first.outputs[rows])[:, i] * _remainder(b, second.outputs[rows])[:, j]
+        bound = rho[rows].detach().abs() ** (terms + 1) * remainders
         accurate = (bound <= allowed[rows]) | (rho[rows] == 0)
         done = accurate.all(-1) | (terms == _TERMS[-1])
         if bool(done.any()):
-            values = values.index_put((rows[done],), _series(a[done], i, j, rho[rows[done]]))
+            values = values.index_put((rows[done],), _series(a[done], b[done], i, j, rho[rows[done]]))
         # after the longest series, the pairs that it does not resolve
         unresolved_row, pair = (~accurate & done[:, None]).nonzero(as_tuple=True)
         if len(pair):
             row = rows[unresolved_row]
             x, y = i[pair], j[pair]
             integrals = _in_two_dimensions(
-                curve, mean[row, x], s[row, x], mean[row, y], s[row, y], rho[row, pair]
+                (first.curve, second.curve),
+                first.mean[row, x],
+                s[row, x],
+                second.mean[row, y],
+                t[row, y],
+                rho[row, pair],
             )
             values = values.index_put((row, pair), integrals)
         rows = rows[~done]
-    largest = (outputs[:, i] * outputs[:, j]).clamp(min=0).sqrt().detach()
-    return assembled(_limited(values, largest), i, j, mean.shape[-1])
+    largest = (first.outputs[:, i] * second.outputs[:, j]).clamp(min=0).sqrt().detach()
+    return _limited(values, largest)
 
 
 def _limited(values: Tensor, largest: Tensor) -> Tensor:
@@ -513,58 +563,61 @@ def _limited(values: Tensor, largest: Tensor) -> Tensor:
     return values + (limited - values).detach()
 
 
-def _remainder_bound(coefficients: Tensor, outputs: Tensor, rho: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Largest remainder of the series after the K terms of `coefficients` (R, n, K), for the pairs (R, P)."""
+def _remainder(coefficients: Tensor, outputs: Tensor) -> Tensor:
+    """Standard deviations (R, n) of f without the first K terms, from `coefficients` (R, n, K)."""
     remainder = (outputs - coefficients.square().sum(-1)).detach()
     # a sum above the variance indicates coefficients that the nodes do not resolve
     unresolved = remainder < -_LOST * outputs
-    remainder = torch.where(unresolved, torch.inf, remainder.clamp(min=0)).sqrt()
-    return rho.detach().abs() ** (coefficients.shape[-1] + 1) * remainder[:, i] * remainder[:, j]
+    return torch.where(unresolved, torch.inf, remainder.clamp(min=0)).sqrt()
 
 
-def _in_two_dimensions(curve: Curve, *laws: Tensor) -> Tensor:
+def _in_two_dimensions(curves: tuple[Curve, Curve], *laws: Tensor) -> Tensor:
     """Covariances of pairs by :func:`_conditional`, some pairs at a time."""
 
     def covariance(*chunk: Tensor) -> Tensor:
-        return recomputed(_conditional, curve, *chunk)
+        return recomputed(_conditional, curves, *chunk)
 
-    outer_nodes = (PANELS + 10 * len(KNOTS)) * _FEW_POINTS
-    inner_nodes = (_FEW_PANELS + 8) * _FEW_POINTS
+    outer, inner = curves
+    outer_nodes = (outer.panels + 10 * len(KNOTS)) * _FEW_POINTS
+    inner_nodes = (_few_panels(inner) + 8) * _FEW_POINTS
     return _chunked(covariance, outer_nodes * inner_nodes, *laws)
 
 
-def _series(coefficient: Tensor, i: Tensor, j: Tensor, rho: Tensor) -> Tensor:
+def _series(first: Tensor, second: Tensor, i: Tensor, j: Tensor, rho: Tensor) -> Tensor:
     """Sum over k of rho^k a_k b_k for the pairs (R, P) of coefficients (R, n, K), by Horner's method."""
 
     def sums(pair: Tensor) -> Tensor:
         value = torch.zeros_like(rho[:, pair])
-        for a in coefficient.flip(-1).unbind(-1):
-            value = (value + a[:, i[pair]] * a[:, j[pair]]) * rho[:, pair]
+        for a, b in zip(first.flip(-1).unbind(-1), second.flip(-1).unbind(-1), strict=True):
+            value = (value + a[:, i[pair]] * b[:, j[pair]]) * rho[:, pair]
         return value.mT
 
     return _chunked(sums, 4 * len(rho), torch.arange(len(i), device=i.device)).mT
 
 
-def _conditional(curve: Curve, m_i: Tensor, s_i: Tensor, m_j: Tensor, s_j: Tensor, rho: Tensor) -> Tensor:
-    """Cov(f(X), f(Y)) as E[(f(X) - E f(X)) E[f(Y) | X]], pair by pair, for abs(rho) near 1.
+def _conditional(
+    curves: tuple[Curve, Curve], m_i: Tensor, s_i: Tensor, m_j: Tensor, s_j: Tensor, rho: Tensor
+) -> Tensor:
+    """Cov(f(X), g(Y)) as E[(f(X) - E f(X)) E[g(Y) | X]], pair by pair, for abs(rho) near 1.
 
     With U the standardised X, Y given X is normal with mean m_j + s_j rho U and standard deviation s_j r,
     r^2 = 1 - rho^2. All arguments and the result are (e,).
     """
+    first, second = curves
     r_square = (1 - rho) * (1 + rho)
     r = (r_square + (r_square.clamp(min=_LEAST) - r_square).detach()).sqrt()
-    outer = _curve_nodes(curve, m_i, s_i, _conditional_edges(curve, m_j, s_j, rho, r).detach(), few=True)
+    outer = _curve_nodes(first, m_i, s_i, _conditional_edges(second, m_j, s_j, rho, r).detach(), few=True)
     weight = outer.weight
 
     def conditional_mean(u: Tensor) -> Tensor:
-        """E[f(Y) | X] minus f(m_j), at standardised points of X, shape (e, k)."""
+        """E[g(Y) | X] minus g(m_j), at standardised points of X, shape (e, k)."""
         centre = m_j[:, None] + (s_j * rho)[:, None] * u
-        nodes = _curve_nodes(curve, centre.flatten(), (s_j * r)[:, None].expand_as(u).flatten(), few=True)
+        nodes = _curve_nodes(second, centre.flatten(), (s_j * r)[:, None].expand_as(u).flatten(), few=True)
         shift = nodes.with_gradient(
             (nodes.weight * nodes.difference).sum(-1), nodes.weight, lambda _, step: step
         )
         # `shift` has the gradient of the mean; the rest is added without a gradient
-        level = curve.function(centre.detach()) - curve.function(m_j.detach())[:, None]
+        level = second.function(centre.detach()) - second.function(m_j.detach())[:, None]
         return shift.reshape(u.shape) + level
 
     y_given_x = conditional_mean(outer.u)
@@ -581,9 +634,9 @@ def _conditional(curve: Curve, m_i: Tensor, s_i: Tensor, m_j: Tensor, s_j: Tenso
 
 
 def _conditional_edges(curve: Curve, m: Tensor, s: Tensor, rho: Tensor, r: Tensor) -> Tensor:
-    """Standardised points (e, k) of X where E[f(Y) | X] bends or starts to bend.
+    """Standardised points (e, k) of X where E[g(Y) | X] bends or starts to bend; `curve` is that of g.
 
-    Y bends at x where m + s rho x is a bend of f; noise of size r smooths it over a distance r / abs(rho).
+    Y bends at x where m + s rho x is a bend of g; noise of size r smooths it over a distance r / abs(rho).
     """
     safe_rho = torch.where(rho == 0, 1.0, rho)
     bends = curve.bends or (0.0,)

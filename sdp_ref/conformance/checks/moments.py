@@ -1,4 +1,4 @@
-"""Exactness of the claimed moments after one hidden layer."""
+"""Claimed moments after one hidden layer, and claims about small noise."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sdp_ref.conformance.trial import Case, Judge, Verdict
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 from sdp_ref.laws.gaussian import AnyGaussian
 
-CLAIMS = ("moments", "marginal moments", "second order")
-"""Claims that are checked: mean and covariance, mean and variance, mean at small noise."""
+CLAIMS = ("moments", "marginal moments", "second order", "class")
+"""Claims that are checked: mean and covariance, mean and variance, mean and classes at small noise."""
 
 _ABSOLUTE = 3e-6
 """Tolerance of a covariance, relative to the input's standard deviations: three times the default tolerance
@@ -395,6 +395,63 @@ def second_order(subject: Subject, seed: int) -> Iterator[Case]:
         sizes = cases.WIDTHS[1:] if name in cases.representative(subject) else ()
         for net, x in cases.layers(sizes, name, seed):
             yield Case(net, x, judge)
+
+
+def class_probabilities(subject: Subject, seed: int) -> Iterator[Case]:
+    """Probabilities of two classes that are equal at m are correct to first order in the noise.
+
+    At the covariance t S, the difference D of the two outputs has the mean t b, b = 1/2 tr(H S), the variance
+    t g' S g and the third cumulant 3 t^2 g' S H S g, with its gradient g and its Hessian H. The Edgeworth
+    series of P(D > 0) yields (P - 1/2) / sqrt(t) -> phi(0) (b / s - g' S H S g / (2 s^3)), s^2 = g' S g. A
+    Gaussian with the exact mean and covariance lacks the second term.
+    """
+    require(subject, "class")
+    smooth = [name for name in cases.representative(subject) if not ACTIVATIONS[name].kinks]
+    if not smooth:
+        raise NotApplicable("it takes no smooth activation")
+    if subject.sampling:
+        raise NotApplicable("it samples: its error hides the first order")
+
+    def judge(net: nn.Module, x: AnyGaussian) -> Verdict:
+        wanted, scale = _tilt(net, x)
+        errors, got = [], 0.0
+        for t in _NOISE:
+            law = subject.rule.propagate(net, cases.moved(x, x.mean, t))
+            got = float(law.class_probabilities()[0][0, 0] - 0.5) / t**0.5
+            errors.append(abs(got - wanted) / scale)
+        decreases = all(b <= max(_FALL * a, _VANISHED) for a, b in itertools.pairwise(errors))
+        tolerance = _VANISHED * scale
+        numbers = {"got": got, "expected": wanted, "error": abs(got - wanted), "tolerance": tolerance}
+        text = (
+            f"(P - 1/2) / sqrt(t) of the first of two equal classes at the covariance t S, "
+            f"t = {_NOISE[-1]:g}, is {got:.6g}; the Edgeworth series has {wanted:.6g}, and the difference "
+            "does not vanish with t"
+        )
+        return Verdict(decreases, "" if decreases else text, numbers, errors[-1] / _VANISHED)
+
+    for name in smooth:
+        for widths in ((1, 1, 2), (2, 3, 2), (3, 4, 4, 2)):
+            for net, x in cases.layers((widths,), name, seed):
+                last = cast(nn.Linear, [*net.children()][-1])
+                with torch.no_grad():
+                    last.bias -= net(x.mean)[0]
+                yield Case(net, x, judge)
+
+
+def _tilt(net: nn.Module, x: AnyGaussian) -> tuple[float, float]:
+    """Limit of (P - 1/2) / sqrt(t), and the sum of the absolute values of its two terms."""
+
+    def difference(point: Tensor) -> Tensor:
+        first, second = net(point.unsqueeze(0))[0]
+        return first - second
+
+    root = x.factor()[0]
+    gradient = root.mT @ torch.autograd.functional.jacobian(difference, x.mean[0])  # by standard coordinates
+    hessian = root.mT @ torch.autograd.functional.hessian(difference, x.mean[0]) @ root
+    s = gradient.norm()
+    terms = torch.stack([hessian.trace() / 2 / s, -(gradient @ hessian @ gradient) / (2 * s**3)])
+    terms = terms / (2 * torch.pi) ** 0.5
+    return float(terms.sum()), float(terms.abs().sum())
 
 
 # the truncation error of order 4 is 1e-12, rounding over its square 1e-10: both far below _VANISHED

@@ -9,7 +9,8 @@ from scipy.stats import norm
 from torch import nn
 
 from sdp_bench.bench.advice import calibration as study
-from sdp_bench.bench.advice.advice import advise, paired_outputs, samples_for
+from sdp_bench.bench.advice.advice import advise, estimated, paired_outputs, samples_for
+from sdp_bench.bench.advice.estimates import class_error, deviations_error
 from sdp_bench.bench.advice.subjects import FITTED, kink, subjects
 from sdp_bench.bench.advice.thresholds import (
     ALLOWED,
@@ -17,6 +18,7 @@ from sdp_bench.bench.advice.thresholds import (
     DEVIATIONS,
     DISTRIBUTION,
     LIMITS,
+    MAX_SAMPLES,
     NEAR,
     SAMPLES,
     WIDER,
@@ -25,6 +27,7 @@ from sdp_bench.bench.advice.thresholds import (
     outcome_of,
     outcomes,
     rates,
+    sentences,
     thresholds,
 )
 from sdp_ref.laws import DiagonalGaussian
@@ -42,7 +45,7 @@ def gaussian(mean, sigma):
 
 def test_linearisation_of_a_linear_net_is_accurate():
     net = nn.Linear(3, 4)
-    advice = advise(net, gaussian(np.ones((2, 3)), 10.0))
+    advice = advise(net, gaussian(np.eye(2, 3), 10.0))
     assert set(advice["outcome"]) == {"accurate"}
     assert list(advice["input"]) == [0, 0, 0, 1, 1, 1]
     assert (advice["index"] < 1e-6).all()
@@ -137,29 +140,105 @@ def test_an_interval_that_includes_the_limit_is_undecided():
         assert outcome_of(use, math.nan, math.nan) == "undecided"
 
 
-def test_the_interval_of_a_mean_over_inputs_is_shorter():
-    """By the root of the number of inputs."""
+def rows_of(use, *intervals):
+    return [
+        {"input": number, "use": use, "index": (low + high) / 2, "low": low, "high": high}
+        | {"samples": 100, "sigma": 1.0}
+        for number, (low, high) in enumerate(intervals)
+    ]
+
+
+@pytest.mark.parametrize("use", LIMITS)
+def test_undecided_inputs_alone_give_no_decision(use):
+    """However many they are, and wherever their intervals are."""
+    low, high = thresholds()[use]
+    for interval in ((0.0, 1.01 * low), (0.99 * high, 5 * high), (0.0, 5 * high)):
+        (row,) = outcomes(rows_of(use, *[interval] * 100)).to_dict("records")
+        assert (row["outcome"], row["undecided"]) == ("undecided", 100)
+
+
+def test_a_decision_on_average_counts_the_outcomes_of_inputs():
     limit = LIMITS[DISTRIBUTION]
-    row = {"use": DISTRIBUTION, "index": 1.5 * limit, "low": 0.6 * limit, "high": 2.4 * limit}
-    rows = [row | {"input": number, "samples": 100, "sigma": 1.0} for number in range(100)]
-    assert outcome_of(DISTRIBUTION, row["low"], row["high"]) == "undecided"
-    assert list(outcomes(rows)["outcome"]) == ["inaccurate"]
-    assert list(outcomes(rows)["alike"]) == [0]
+    rows = rows_of(DISTRIBUTION, (0, 0.1 * limit), (0, 0.1 * limit), (0.8 * limit, 1.2 * limit))
+    (row,) = outcomes(rows).to_dict("records")
+    assert row["outcome"] == "accurate"
+    line = sentences(rows, "net")[1]
+    assert "linearisation is accurate on average (of 3 inputs, 2 accurate, 1 undecided)" in line
 
 
-def test_the_number_of_samples_has_the_stated_error():
-    """By simulation; sample sizes are rounded up to one digit, so errors may be up to a third smaller."""
+def pairs_with(use, error, rng):
+    """Paired outputs of independent noise and a linearisation with a known error, and the estimate."""
+    z = rng.normal(size=(SAMPLES, 1))
+    if use == DEVIATIONS:
+        return deviations_error(z + math.sqrt(math.expm1(2 * error)) * rng.normal(size=z.shape), z)
+    outputs = 0.6 * z + 0.8 * rng.normal(size=z.shape)
+    shift = norm.ppf(0.5 + error)
+    return class_error(np.hstack([0 * z, outputs - shift]), np.hstack([0 * z, z]))
+
+
+@pytest.mark.parametrize("use", [DEVIATIONS, CLASS])
+@pytest.mark.parametrize("inputs", [2, 5])
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_the_advice_for_a_mean_over_inputs_is_rarely_wrong(use, inputs, spread):
+    """Means just beyond the limit, with equal and with unequal errors of the inputs, by simulation."""
     rng = np.random.default_rng(0)
-    torch.manual_seed(0)
-    outputs = paired_outputs(nn.Linear(2, 3).double(), gaussian([[0.3, -0.2]], 1.0), 10**5)[0]
-    count = samples_for(DEVIATIONS, outputs)
-    error = np.abs(np.log(rng.normal(size=(4000, count)).std(1))).mean()
-    assert 0.6 * LIMITS[DEVIATIONS] < error < 1.02 * LIMITS[DEVIATIONS]
-    p = np.bincount(outputs.argmax(1), minlength=3) / len(outputs)
-    count = samples_for(CLASS, outputs)
-    shares = rng.multinomial(count, p, size=4000) / count
-    error = np.abs(shares - p).sum(1).mean() / 2
-    assert 0.6 * LIMITS["class"] < error < 1.05 * LIMITS["class"]
+    for mean, outcome in ((1.01 * LIMITS[use], "accurate"), (0.99 * LIMITS[use], "inaccurate")):
+        errors = mean * (1 + spread * np.linspace(-1, 1, inputs))
+        wrong = 0
+        for _ in range(40):
+            estimates = [pairs_with(use, error, rng) for error in errors]
+            rows = rows_of(use, *((estimate.low, estimate.high) for estimate in estimates))
+            wrong += (outcomes(rows)["outcome"] == outcome).item()
+        assert wrong <= 6  # of 40 at a rate of 2.5 %, exceeded with a probability of 1e-4
+
+
+def test_more_samples_are_drawn_while_an_interval_contains_the_limit():
+    clear, _ = estimated(nn.Linear(2, 2).double(), gaussian([[0.0, 0.0]], 1.0))
+    assert len(clear) == SAMPLES
+    # With relative noise s, the logarithm of the ratio of a square is log(1 + s^2 / 2) / 2: here the limit.
+    at_limit, errors = estimated(Square().double(), gaussian([[1.0]], math.sqrt(2 * (1.05**2 - 1))))
+    assert SAMPLES < len(at_limit) <= MAX_SAMPLES
+    assert abs(errors[DEVIATIONS].value - LIMITS[DEVIATIONS]) < 0.005
+
+
+def test_equal_inputs_are_measured_once_and_keep_their_numbers():
+    """Unless their noise differs."""
+    mean = torch.tensor([[1.0], [2.0], [1.0], [3.0]])
+    advice = advise(Square(), gaussian(mean, 0.1))
+    assert list(advice["input"].unique()) == [0, 1, 3]
+    alone = advise(Square(), gaussian(mean[[0, 1]], 0.1))
+    pd.testing.assert_frame_equal(advice[advice["input"] < 2].reset_index(drop=True), alone)
+    other_noise = DiagonalGaussian(mean=mean, variance=torch.tensor([[0.1], [0.1], [0.2], [0.1]]))
+    assert list(advise(Square(), other_noise)["input"].unique()) == [0, 1, 2, 3]
+
+
+HEAVY_TAILS = {
+    "Laplace": (lambda rng, shape: rng.laplace(size=shape), math.sqrt(2)),
+    "exponential": (lambda rng, shape: rng.exponential(size=shape), 1.0),
+    "Student's t, 5 degrees of freedom": (lambda rng, shape: rng.standard_t(5, shape), math.sqrt(5 / 3)),
+    "square": (lambda rng, shape: rng.normal(size=shape) ** 2, math.sqrt(2)),
+    "cube": (lambda rng, shape: rng.normal(size=shape) ** 3, math.sqrt(15)),
+}
+
+
+@pytest.mark.parametrize("name", HEAVY_TAILS)
+def test_heavy_tails_need_more_samples_for_the_standard_deviation(name):
+    draw, true = HEAVY_TAILS[name]
+    rng = np.random.default_rng(0)
+    count = samples_for(DEVIATIONS, draw(rng, (SAMPLES, 1)))
+    errors = np.abs(np.log(draw(rng, (10**6 // count, count)).std(1) / true))
+    assert errors.mean() < LIMITS[DEVIATIONS] + 3 * errors.std() / math.sqrt(len(errors))
+    gaussian_count = samples_for(DEVIATIONS, rng.normal(size=(SAMPLES, 1)))
+    assert count >= 1.5 * gaussian_count
+
+
+def test_with_infinite_variance_no_number_of_samples_is_named():
+    outputs = np.random.default_rng(0).standard_cauchy(size=(SAMPLES, 1))
+    samples = samples_for(DEVIATIONS, outputs)
+    assert samples > SAMPLES
+    row = {"input": 0, "use": DEVIATIONS, "index": 1.0, "low": 0.9, "high": 1.1}
+    line = sentences([row | {"samples": samples, "sigma": 1.0}], "net")[1]
+    assert "draw more than 10,000 samples: few outputs determine the standard deviations" in line
 
 
 def test_thresholds_are_wrong_in_the_allowed_share_of_the_fitted_nets_near_the_limits():

@@ -1,5 +1,6 @@
 import json
 import math
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from sdp_bench.bench.environment import cores
 from sdp_bench.bench.errors import RunFailedError, UserError
 from sdp_bench.bench.gate import report, speed
 from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, Speed, read, write
@@ -271,6 +273,16 @@ def test_a_noisy_comparison_says_what_it_cannot_exclude(tmp_path, monkeypatch):
     verdict = speed.judge(known, rules_of((f"{file}:Mine",)), SCOPE, Timing())
     assert (verdict.status, len(calls)) == ("passed", Timing().looks[-1])
     assert "1 comparisons are too noisy to exclude a slow-down by 15%" in verdict.note
+
+
+@pytest.mark.parametrize(("load", "warned"), [(2.5, True), (0.9, False)])
+def test_times_from_a_busy_machine_have_a_warning(tmp_path, monkeypatch, load, warned):
+    file = tmp_path / "mine.py"
+    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)))
+    monkeypatch.setattr(speed, "times", simulated(1.0, 0.0, np.random.default_rng(1), []))
+    monkeypatch.setattr(os, "getloadavg", lambda: (load * cores(), 0.0, 0.0))
+    verdict = speed.judge(known, rules_of((f"{file}:Mine",)), SCOPE, Timing())
+    assert ("the machine was busy" in verdict.note) == warned
 
 
 def test_a_rule_that_cannot_be_timed_any_more_is_a_failure(tmp_path):

@@ -180,3 +180,25 @@ def test_the_class_of_a_location_is_held_against_the_plain_pass():
     heavy = Prediction(sr.Cauchy(plain[None], torch.ones(1, len(plain))), truth)  # it has no mean
     ((_, moved),) = metric("moved_class").measure(truth, heavy)
     assert moved.value == 0.0
+
+
+def test_the_brier_score_uses_integrated_probabilities_and_counts_those_of_other_laws():
+    truth = oracle(20_000)
+    exact = Prediction(gaussian(), truth)
+    probabilities, draws = exact.class_probabilities
+    assert draws is None
+    assert probabilities.sum() == pytest.approx(1)
+    moments = Prediction(None, truth, lambda: truth.redrawn("again").double())
+    counted, draws = moments.class_probabilities
+    assert draws == 20_000
+    ((component, score),) = metric("brier").measure(truth, moments)
+    assert component is None
+    assert score.indistinguishable
+    p = torch.bincount(truth.samples.argmax(1), minlength=len(counted)) / 20_000
+    certain = sr.DiagonalGaussian(
+        1e9 * torch.eye(len(counted))[:1].double(), torch.ones(1, len(counted)).double()
+    )
+    ((_, wrong),) = metric("brier").measure(truth, Prediction(certain, truth))
+    expected = (1 - p[0]) ** 2 + p[1:].square().sum()
+    assert wrong.value == pytest.approx(float(expected), abs=1e-3)
+    assert not wrong.indistinguishable

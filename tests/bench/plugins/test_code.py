@@ -147,6 +147,27 @@ def test_a_file_may_have_the_name_of_an_installed_module(tmp_path):
     assert effect_of(plugin) == pytest.approx((2.0, 1.0), rel=1e-5)
 
 
+def test_a_users_folder_may_hold_installed_packages(tmp_path, monkeypatch):
+    """As after ``pip install --target .``: files that no package has recorded are the user's."""
+    write(tmp_path)
+    metadata = tmp_path / "theirs-1.dist-info"
+    metadata.mkdir()
+    (metadata / "RECORD").write_text("theirs/__init__.py,,\ntheirs-1.dist-info/RECORD,,\n")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "__init__.py").write_text("X = 1\n")
+    (tmp_path / "rule.py").write_text(f"import theirs\n{(tmp_path / 'rule.py').read_text()}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        plugin = find(f"{tmp_path / 'rule.py'}:Scaled")
+        assert effect_of(plugin) == pytest.approx((2.0, 1.0), rel=1e-5)
+        (tmp_path / "theirs" / "__init__.py").write_text("X = 2\n")
+        assert find(f"{tmp_path / 'rule.py'}:Scaled").version == plugin.version
+        (tmp_path / "helper.py").write_text("SCALE = 7.0\n")
+        assert effect_of(find(f"{tmp_path / 'rule.py'}:Scaled"))[0] == pytest.approx(7, rel=1e-5)
+    finally:
+        sys.modules.pop("theirs", None)
+
+
 def test_loading_many_rules_leaves_no_finders_behind(tmp_path):
     plugins = [find(write(tmp_path / name)) for name in "abc"]
     effect_of(plugins[0])

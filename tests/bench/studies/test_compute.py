@@ -13,7 +13,7 @@ from sdp_bench.bench.experiments.plan import plan_of
 from sdp_bench.bench.results.columns import MEASURED, UNDEFINED
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.settings import Design, Settings, Size
-from sdp_bench.bench.studies.compute import EXPERIMENT, SAMPLERS, SIZES, USES
+from sdp_bench.bench.studies.compute import BRIER, EXPERIMENT, SAMPLERS, SIZES, USES
 from sdp_bench.bench.studies.compute import group as study
 
 LEVELS = (0.01, 1.0, 100.0)
@@ -69,7 +69,7 @@ def law(mean, deviation):
 
 def test_the_true_law_has_errors_of_the_size_of_the_floors(truth):
     found, floors = truth.errors(truth.of_law(law([0.0, 1.0], [1.0, 2.0]))), truth.floors()
-    assert set(found) == set(floors) == set(USES)
+    assert set(found) == set(floors) == {*USES, BRIER}
     for use in USES:
         # root mean squares of few normal errors: four times their expectation has a probability below 1e-3
         assert found[use] < 4 * floors[use] + 2e-3
@@ -100,7 +100,7 @@ def linear_net():
     return net, propagated, study.Truth(propagated.outputs(study.normals("plain", 1, 2**15, 0))[0])
 
 
-@pytest.mark.parametrize("sampler", ["plain", "antithetic", "sobol"])
+@pytest.mark.parametrize("sampler", ["plain", "antithetic", "sobol", "whitened_sobol"])
 def test_samplers_draw_standard_normals(sampler):
     z = study.normals(sampler, 8, 256, seed=3)
     assert z.shape == (8, 256, 49)
@@ -109,15 +109,16 @@ def test_samplers_draw_standard_normals(sampler):
     assert z.var() == pytest.approx(1, abs=5 * math.sqrt(2 / z.numel()))
     assert not torch.equal(z[0], z[1])
     assert torch.equal(z, study.normals(sampler, 8, 256, seed=3))
-    if sampler == "antithetic":
+    if sampler in ("antithetic", "whitened_sobol"):
         assert z.mean(1).abs().max() < 1e-12
 
 
-def test_whitened_points_have_the_moments_of_the_noise():
-    z = study.normals("whitened", 3, 256, seed=3)
+@pytest.mark.parametrize("sampler", ["whitened", "whitened_sobol"])
+def test_whitened_points_have_the_moments_of_the_noise(sampler):
+    z = study.normals(sampler, 3, 256, seed=3)
     assert z.mean(1).abs().max() < 1e-12
     assert torch.allclose(z.mT @ z / 256, torch.eye(49).double().expand(3, -1, -1))
-    few = study.normals("whitened", 2, 16, seed=3)[:, :8]  # orthogonal, with the norm of typical noise
+    few = study.normals(sampler, 2, 16, seed=3)[:, :8]  # orthogonal, with the norm of typical noise
     assert torch.allclose(few @ few.mT, 49 * torch.eye(8).double().expand(2, -1, -1))
 
 
@@ -129,13 +130,26 @@ def test_whitened_points_are_exact_on_a_linear_net(linear_net):
     assert torch.allclose(summary["standard_deviation"], deviation.expand(32, -1))
 
 
+def test_the_brier_score_of_plain_samples_is_that_of_theory(truth):
+    """(1 - |p|^2) / n, of 4000 estimates with four standard errors, and of the oracle by its own size."""
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randint(len(truth.outputs), (4000, 50), generator=generator)
+    chance = truth.own["class"]
+    expected = float(1 - chance.square().sum()) / 50
+    summary = truth.of_samples(truth.outputs[rows])
+    scores = (summary["class"] - chance).square().sum(1)
+    brier = truth.errors(summary)[BRIER]
+    assert abs(brier - expected) < 4 * float(scores.std()) / 4000**0.5 + 1e-4
+    assert truth.floors()[BRIER] == pytest.approx(50 * expected / len(truth.outputs), rel=1e-3)
+
+
 @pytest.mark.parametrize("sampler", ["whitened", study.CONTROLLED])
 def test_samplers_that_fit_a_gaussian_have_the_errors_of_the_exact_law_on_a_linear_net(linear_net, sampler):
     """Up to the floors, which are the errors of the truth, and the error of the draws for the class."""
     _, propagated, truth = linear_net
     errors = truth.errors(propagated.samples(truth, sampler, 256))
     floors = truth.floors()
-    assert set(errors) == set(USES)
+    assert set(errors) == {*USES, BRIER}
     for use in USES:
         assert errors[use] < 4 * floors[use] + 0.01
 
@@ -204,7 +218,7 @@ def test_a_group_records_every_method_at_every_level(measured):
         assert (method, "operations", "") in found
     for level in LEVELS:
         assert ("regular", "noise", f"{level:g}") in found
-        assert {use for use in USES if ("sdp", use, f"{level:g}") in found} == set(USES)
+        assert all(("sdp", use, f"{level:g}") in found for use in (*USES, BRIER))
 
 
 def test_more_noise_changes_the_side_of_more_units(measured):

@@ -17,7 +17,7 @@ PASSED = ConformanceReport("", (CheckResult("affine", "Is it exact?", "passed", 
 SMALL = {"depths": (1,), "nets": 1, "sigmas": (1.0,), "samples": 20_000, "w1_points": 100}
 REQUEST = ValidationRequest(
     rules=("unscented",),
-    beside=("sdp",),
+    compare_with=("sdp",),
     preset="smoke",
     options=SMALL,
     kit_limit=60,
@@ -59,7 +59,7 @@ def test_each_validation_has_a_run_of_its_rules(database, known):
 
 
 def test_a_rule_with_which_the_kit_hangs_is_not_measured(database, known):
-    both = replace(REQUEST, rules=("sdp", "unscented"), beside=("marginal_sdp",))
+    both = replace(REQUEST, rules=("sdp", "unscented"), compare_with=("marginal_sdp",))
     validation = validate(both, database, QUIET)
     assert "time limit of 60 s" in validation.candidates[0].trouble
     assert not validation.is_whole

@@ -6,7 +6,7 @@ from scipy import integrate, stats
 
 from sdp_bench.oracles.partitions.quantiles import Quantiles, interval_width_ratio
 from sdp_bench.oracles.scores.intervals import Tails, coverage
-from sdp_bench.oracles.scores.proper import crps_excess, energy_excess, log_score
+from sdp_bench.oracles.scores.proper import brier_excess, crps_excess, energy_excess, log_score
 from tests.oracles.repeated import assert_standard_errors_are_the_spread
 
 TRUE, OTHER = stats.norm(0.0, 1.0), stats.norm(0.3, 1.4)
@@ -172,3 +172,49 @@ def test_tails_and_log_scores_of_another_shape_are_refused():
         log_score([0.0])
     with pytest.raises(ValueError, match="not a number"):
         log_score([0.0, math.nan])
+
+
+CHANCES = np.array([0.5, 0.3, 0.15, 0.05])
+
+
+def brier_scores(predicted, repeats, draws=None):
+    """Estimates from 500 true samples and a prediction, or so many draws of it."""
+    generator = np.random.default_rng(0)
+    found = []
+    for seed in range(repeats):
+        counts = generator.multinomial(500, CHANCES)
+        q = predicted if draws is None else generator.multinomial(draws, predicted) / draws
+        found.append(brier_excess(counts, q, draws, seed=seed))
+    return found
+
+
+@pytest.mark.parametrize("draws", [None, 200])
+@pytest.mark.parametrize("shift", [0.0, 0.05, -0.4])
+def test_the_brier_score_is_unbiased_with_its_standard_error(shift, draws):
+    """|p - q|^2, also of signed q without draws; the mean of 400 estimates within 4 standard errors.
+
+    Where p = q the standard error is the larger of two estimates, and therefore too large on average.
+    """
+    predicted = CHANCES + shift * np.array([1, -1, 0, 0])
+    if draws and predicted.min() < 0:
+        return
+    found = brier_scores(predicted, 400, draws)
+    values = np.array([estimate.value for estimate in found])
+    assert abs(values.mean() - 2 * shift**2) < 4 * values.std() / 20
+    ratio = np.mean([estimate.stderr for estimate in found]) / values.std()
+    assert 0.85 < ratio < (1.2 if shift else 1.5)
+    assert {estimate.floor for estimate in found} == {0.0}
+
+
+@pytest.mark.parametrize("draws", [None, 200])
+def test_exact_class_probabilities_are_above_the_limit_in_one_of_twenty(draws):
+    told = sum(not estimate.indistinguishable for estimate in brier_scores(CHANCES, 400, draws))
+    assert abs(told - 20) < 4 * math.sqrt(19)
+
+
+def test_n_samples_have_the_brier_score_of_their_noise():
+    """(1 - |p|^2) / n, as exact probabilities plus noise."""
+    generator = np.random.default_rng(1)
+    counts = np.rint(CHANCES * 10**9).astype(int)
+    values = [brier_excess(counts, generator.multinomial(50, CHANCES) / 50).value for _ in range(300)]
+    assert np.mean(values) == pytest.approx((1 - (CHANCES**2).sum()) / 50, rel=0.15)

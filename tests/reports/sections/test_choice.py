@@ -174,7 +174,7 @@ def test_rules_are_listed_with_sample_counts_together():
         "monte_carlo:samples=5",
         "monte_carlo:samples=100,sampler=sobol",
     ]
-    assert names(rules, TRAITS) == "SDP, Sobol MC k=100 and MC k=5, 100"
+    assert names(rules, TRAITS) == "SDP, MC 100, Sobol and MC 5, 100"
     assert names(["sdp"], TRAITS) == "SDP"
 
 

@@ -13,12 +13,17 @@ from sdp_bench.reports.sections.compute import (
     EqualCompute,
     answer,
     best_inside,
+    brier_factors,
+    class_shares,
     comparison,
     crossovers,
     factors,
+    sampler_gains,
     share_tables,
     shares,
+    short_answer,
     verdicts,
+    win_shares,
 )
 from sdp_bench.reports.style.labels import listed
 from sdp_bench.reports.tables.frame import COLUMNS
@@ -78,6 +83,9 @@ def test_processor_time_leads_and_reverses_what_operations_say():
     text = answer(compared)
     assert f"above: {never} (processor time, one input); {always} (processor time, batch of 8)" in text
     assert f"; {always} (operations). Intervals" in text
+    brief = short_answer(win_shares(compared))
+    assert "in 100 % of settings by operations and in 0 % of settings by seconds" in brief
+    assert len(brief.split()) <= 40
 
 
 def test_a_rule_without_a_time_for_a_batch_takes_that_of_one_input():
@@ -266,3 +274,50 @@ def test_shares_count_settings_and_resample_architectures():
 
 def test_a_certain_class_is_left_out():
     assert factors(net({"sdp": {"0.1": 0.0}}, {"sdp": 11.0}, oracle=0.0, use="class")).empty
+
+
+RECORD = ["objective", "seed", "rule", "metric", "component", "value"]
+
+
+def brier(scores, passes, noise="1", size=2**17, chance=0.5):
+    """Records of one net: scores of rules, and of an oracle with this 1 - |p|^2."""
+    rows = [(rule, "brier", noise, score) for rule, score in scores.items()]
+    rows += [("oracle", "brier", noise, chance / size), ("oracle", "operations", "", size)]
+    rows += [(rule, "operations", "", count) for rule, count in passes.items()]
+    frame = pd.DataFrame(rows, columns=["rule", "metric", "component", "value"])
+    return frame.assign(objective="relu 4x16 trained", seed=0)
+
+
+def test_the_brier_score_is_compared_with_that_of_as_many_plain_samples():
+    """1 - |p|^2 = 1 / 2: a score of 0.001 takes 500 samples, 50 times the passes of the rule."""
+    compared = brier_factors(brier({"sdp": 0.001, "dvia": 0.1}, {"sdp": 10.0, "dvia": 10.0}))
+    by_rule = compared.set_index("rule")["factor"]
+    assert by_rule["sdp"] == pytest.approx(50)
+    assert by_rule["dvia"] == pytest.approx(0.5)
+    assert class_shares(compared) == {"trained": {"sdp": "–, 100, –", "dvia": "–, 0, –"}}
+
+
+def test_scores_below_that_of_the_oracle_are_bounds_and_certain_classes_are_left_out():
+    compared = brier_factors(brier({"sdp": -1e-9}, {"sdp": 2.0}, size=1000))
+    assert compared["factor"].tolist() == pytest.approx([500])
+    assert brier_factors(brier({"sdp": 0.0}, {"sdp": 2.0}, chance=0.0)).empty
+    assert class_shares(brier_factors(frame({1: (WIN, WIN, WIN)})[RECORD])) == {}
+
+
+def test_nets_without_the_newest_sampler_are_compared_with_the_others():
+    records = frame({1: (WIN, LOSS, LOSS), 4: (WIN, LOSS, LOSS)})[RECORD]
+    newest = records["rule"].str.startswith("whitened_sobol")
+    older = records[~(newest & records["objective"].str.startswith("relu 4x"))]
+    compared = factors(older)
+    assert set(compared["depth"]) == {1, 4}
+    assert not (compared.loc[compared["depth"] == 4, "sampler"] == "whitened_sobol").any()
+    assert set(factors(records)["factor"].round(6)) >= set(compared["factor"].round(6))
+
+
+def test_the_gain_of_the_strongest_sampler_is_over_the_best_other_one():
+    records = frame({1: (WIN, WIN, WIN)})
+    newest = records["rule"].str.startswith("whitened_sobol") & records["metric"].isin(["mean"])
+    records.loc[newest, "value"] /= 2  # a quarter of the samples
+    gains = {use: (share, gain) for use, share, gain in sampler_gains(comparison(Results(records)))}
+    assert gains["mean"] == ("100", "4.0")
+    assert gains["class"][0] == "0"

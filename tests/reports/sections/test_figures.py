@@ -1,15 +1,20 @@
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.sections.figures import figures
+from sdp_bench.reports.sections.figures import figures, relative_scores
 from sdp_bench.reports.sections.sweeps import MOST, Parameter, Sweeps, figure, sweeps, varied_parameters
 from sdp_bench.reports.tables import tables
 from tests.reports import made_up
 from tests.reports.made_up import TRAITS, Results, checked, titles, written
 
 
-def drawn(frame):
+def all_figures(frame):
     return figures(tables.headline(list(tables.tables(checked(frame), TRAITS))), TRAITS)
+
+
+def drawn(frame):
+    """Figures except the summary."""
+    return [figure for figure in all_figures(frame) if figure.anchor != "figure-summary"]
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +26,26 @@ def test_a_panel_for_every_depth_or_rule(quick):
     assert [figure.anchor for figure in quick] == ["figure-sigma", "figure-depth"]
     assert titles(quick[0]) == ["1 ReLU layer", "2 ReLU layers", "4 ReLU layers"]
     assert titles(quick[1]) == [TRAITS.label(rule) for rule in (*made_up.RULES[:5], made_up.RULES[-1])]
+
+
+def test_scores_are_relative_to_the_best_rule_of_the_setting():
+    frame = checked(made_up.frame(depths=(1,), experiments=("iris-tv",)))
+    scores = relative_scores(tables.headline(list(tables.tables(frame, TRAITS))))
+    measurements = frame[frame["metric"] == "tv_headline"]
+    means = measurements.groupby(["sigma", "rule"], observed=True)["value"].mean().unstack()
+    relative = means.div(means.min(axis=1), axis=0)
+    for rule in made_up.RULES:
+        found = sorted(scores["relative"][scores["rule"] == rule])
+        assert found == pytest.approx(sorted(relative[rule]))
+
+
+def test_the_summary_has_a_box_for_each_rule_best_first():
+    summary = all_figures(made_up.frame())[0]
+    assert summary.anchor == "figure-summary"
+    names = [label.get_text() for label in summary.drawing.axes[0].get_yticklabels()]
+    assert len(names) == len(made_up.RULES)
+    assert names[0].endswith("(15)")
+    assert names[-1].startswith("marginal")
 
 
 def test_monte_carlo_is_a_band_named_in_the_legend(quick):

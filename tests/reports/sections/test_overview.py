@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdp_bench.reports.sections.overview import USES, families, rows
+from sdp_bench.reports.sections.overview import USES, WORDS, brief, families, rows, which_rule
 from sdp_bench.reports.sections.overview.distributions import DATA
 from sdp_bench.reports.statistics.ranking import rank
 from tests.reports import made_up
@@ -136,3 +136,18 @@ def test_a_better_rule_with_too_few_settings_is_named(data):
     assert "split:k=9" not in result.overall.rules
     settings = result.overall.measured_settings
     assert result.partial.startswith(f"in {some['depth'].nunique()} of {settings} settings")
+
+
+def test_answers_have_as_many_sentences_as_fit():
+    sentences = ["one " * 20, "two " * 20, "three " * 20]
+    assert len(brief(sentences).split()) == WORDS
+    assert brief(["long " * 50]) == "long " * 50
+    assert brief([]) == ""
+
+
+def test_the_recommended_rule_is_named_for_the_whole_distribution_first(data, result_by_use):
+    table = rows(families(data), TRAITS)
+    text = which_rule(["small nets"], table, {}, TRAITS)
+    action = TRAITS.action(result_by_use["whole distribution"].advised)
+    assert text.startswith(f"Whole distribution: {action} on small nets.")
+    assert len(text.split()) <= WORDS

@@ -6,13 +6,13 @@ import pytest
 from sdp_bench.reports.sections.choice import choice, choice_figures
 from sdp_bench.reports.sections.figures import figures
 from sdp_bench.reports.style.figure import KINDS, Figure, label_points, look, panels
-from sdp_bench.reports.style.theme import INK, Style
+from sdp_bench.reports.style.theme import INK, Style, marked
 from sdp_bench.reports.tables import tables
 from tests.reports import made_up
 from tests.reports.made_up import checked
 
 FRAME = checked(made_up.frame(depths=(1, 2), rules=made_up.FEW, experiments=("iris-tv",)))
-SIGMA, DEPTH = figures(tables.headline(list(tables.tables(FRAME, made_up.TRAITS))), made_up.TRAITS)
+SUMMARY, SIGMA, DEPTH = figures(tables.headline(list(tables.tables(FRAME, made_up.TRAITS))), made_up.TRAITS)
 STYLE = Style("a <b> & $c$", "#332288", "o")
 
 
@@ -25,7 +25,7 @@ def drawing(draw=lambda axes: None):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("figure", [SIGMA, DEPTH], ids=lambda figure: figure.anchor)
+@pytest.mark.parametrize("figure", [SUMMARY, SIGMA, DEPTH], ids=lambda figure: figure.anchor)
 def test_a_figure_has_the_same_bytes_each_time(figure, kind):
     content = figure.content(kind)
     assert content == figure.content(kind)
@@ -38,7 +38,7 @@ def test_pdfs_embed_fonts_that_publishers_accept():
 
 @pytest.mark.parametrize(
     "figure",
-    [SIGMA, DEPTH, *filter(None, choice_figures(choice(FRAME, made_up.TRAITS)))],
+    [SUMMARY, SIGMA, DEPTH, *filter(None, choice_figures(choice(FRAME, made_up.TRAITS)))],
     ids=lambda f: f.anchor,
 )
 def test_svg_is_a_drawing_of_the_page_that_holds_it(figure):
@@ -99,3 +99,26 @@ def test_names_of_points_do_not_overlap():
     assert len(made.axes[0].texts) + len(left_out) == 9
     assert left_out
     assert not overlapping(made.axes[0])
+
+
+def test_series_carry_their_label_and_the_texts_of_their_points():
+    def draw(axes):
+        line = STYLE.line | {"gid": marked(STYLE.label, [" at 0: 0.12345", " at 1: 2"])}
+        axes.plot([0, 1], [0, 1], **line)
+
+    svg = Figure("f", "", "", drawing(draw)).svg
+    root = ET.fromstring(svg.replace("xlink:", ""))
+    series = [group.attrib for group in root.iter("g") if "data-series" in group.attrib]
+    assert {group["data-series"] for group in series} == {STYLE.label}
+    assert " at 0: 0.12345| at 1: 2" in [group.get("data-tips") for group in series]
+    assert [group for group in root.iter("g") if "data-legend" in group.attrib]
+
+
+def test_lines_after_the_sixth_of_the_legend_are_faint():
+    styles = [Style(f"rule {k}", "#332288", "o") for k in range(8)]
+    made, (axes,) = panels(["p"], styles)
+    for style in styles:
+        axes.plot([0, 1], [0, 1], **style.line)
+    root = ET.fromstring(Figure("f", "", "", made).svg.replace("xlink:", ""))
+    faint = {group.attrib["data-series"] for group in root.iter("g") if group.get("class") == "faint"}
+    assert faint == {"rule 6", "rule 7"}

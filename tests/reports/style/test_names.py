@@ -222,3 +222,13 @@ def test_durations(seconds, text):
 def test_one_layer_is_singular():
     assert labels.layers([1.0, 1.0]) == "1 layer"
     assert labels.layers([4.0, 1.0, 2.0]) == "1, 2, 4 layers"
+
+
+def test_short_labels_drop_what_is_explained_once_unless_two_rules_would_share_one():
+    labels = {rule: RuleTraits().short(rule) for rule in ("dvia:means=regular_covariance", "dvia", "sdp")}
+    assert list(labels.values()) == ["DVIA*", "DVIA", "SDP"]
+    both = RuleTraits(
+        {"mine": Traits("DVIA*"), "dvia:means=regular_covariance": Traits("DVIA (means=regular_covariance)")}
+    )
+    assert both.short("mine") == "DVIA*"
+    assert both.short("dvia:means=regular_covariance") == "DVIA (means=regular_covariance)"

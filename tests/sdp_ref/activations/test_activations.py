@@ -93,7 +93,7 @@ def test_the_mean_is_relatively_accurate_in_the_left_tail(name):
     assert ((got - expectation) / expectation)[tail].abs().max() < 1e-11
 
 
-@pytest.mark.parametrize("name", ["relu", "gelu"])
+@pytest.mark.parametrize("name", ["relu", "gelu", "probit"])
 def test_closed_covariances_match_fifty_digit_quadrature(name):
     *law, want = fixture(f"covariance_{name}").T
     _, covariance = make(name).mean_covariance(*pair_laws(*law))

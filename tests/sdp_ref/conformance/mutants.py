@@ -16,8 +16,9 @@ from torch.special import ndtr
 import sdp_ref as sr
 from sdp_ref.activations import activation
 from sdp_ref.graph.ops import Multiply
-from sdp_ref.laws import unchecked
+from sdp_ref.laws import Edgeworth, unchecked
 from sdp_ref.rules import MarginalMomentMatching
+from sdp_ref.rules.edgeworth import EdgeworthRule
 from sdp_ref.rules.marginal import linear_product
 
 
@@ -434,6 +435,23 @@ class WholeTrace(Gated):
         value, variance = mean.tanh(), covariance.diagonal(dim1=1, dim2=2)
         slope = 1 - value.square()
         return value - 2 * value * slope * variance, self.outer(slope, covariance)
+
+
+@caught_by("order")
+class HalfOrder(WholeTrace):
+    """Claims a mean of order 4 on smooth nets; that of f(m) + tr(H S) has order 2."""
+
+    claims = ()
+    orders = {"smooth mean": 4}  # noqa: RUF012
+
+
+@caught_by("class")
+class TwoThirds(EdgeworthRule):
+    """Leaves out one of the three permutations of the skewness that curvature adds."""
+
+    def finish(self, law, x):
+        gaussian = super().finish(law, x)
+        return unchecked(Edgeworth, gaussian.mean, gaussian.covariance, gaussian.third * 2 / 3)
 
 
 @caught_by("sampling-error")

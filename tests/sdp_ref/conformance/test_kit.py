@@ -129,6 +129,34 @@ def test_a_known_fault_that_does_not_show_is_reported():
     assert "does not show (never tried)" in report["affine"].detail
 
 
+@pytest.mark.parametrize(
+    ("rule", "smooth", "kinked"),
+    [
+        ("sdp", (2, 4, 1), (1, 2, 0)),
+        ("moment_matching", (4, 4, 1), (1, 2, 0)),
+        ("marginal_moment_matching", (2, 2, 0), (1, 2, 0)),
+    ],
+)
+def test_orders_of_convergence_are_those_of_the_expansion(rule, smooth, kinked):
+    """The third cumulants that moment matching ignores are of order 4, and correlations of order 2."""
+    result = sr.check_rule(rule, only="order")["order"]
+    for kind, orders in (("smooth", smooth), ("kinked", kinked)):
+        for quantity, order in zip(("mean", "covariance", "law"), orders, strict=True):
+            assert result.numbers[f"{kind} {quantity}"] == pytest.approx(order, abs=0.2), (kind, quantity)
+    assert result.numbers["affine mean"] == np.inf
+    assert "affine mean exact" in result.detail
+    assert f"; kinked mean {kinked[0]}.0, covariance {kinked[1]}.0, law 0.0" in result.detail
+
+
+def test_an_order_that_is_not_reached_fails_and_an_unknown_one_is_reported():
+    rule = Gated()
+    rule.orders = {"kinked mean": 2, "smooth man": 4}
+    result = sr.check_rule(rule, only="order")["order"]
+    assert result.status == "failed"
+    assert result.detail == "the error of the kinked mean is of order 1.00 in the noise, not 2"
+    assert '"smooth man"' in sr.check_rule(rule)["orders"].detail
+
+
 def test_claims_determine_the_checks():
     assert sr.check_rule(Matched(), only="moments")["moments"].status == "skipped"
     rule = Matched()
@@ -295,6 +323,7 @@ def test_a_result_of_the_wrong_kind_fails(result, message):
         (type("Odd", (), {"name": "odd", "propagate": 1})(), "propagate must be a function"),
         (type("Odd", (Gated,), {"claims": "moments"})(), "collection of strings"),
         (type("Odd", (Gated,), {"known_faults": ["affine"]})(), "must map"),
+        (type("Odd", (Gated,), {"orders": {"smooth mean": "4"}})(), "orders must map names"),
         (type("Odd", (Gated,), {"differentiable": "no"})(), "differentiable must be True or False, got 'no'"),
     ],
 )

@@ -5,10 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from torch import nn
 
 import sdp_ref as sr
 from sdp_ref.activations import activation
+from sdp_ref.rules import MomentMatching
 from tests.sdp_ref.common import assert_moments_by_sampling, draw, full_law, seeded
 
 FULL = ("moment_matching", "dvia")
@@ -123,14 +125,70 @@ def test_affine_nets_of_any_wiring_are_exact(wiring, independent):
             assert torch.allclose(y.covariance, expected, rtol=1e-11, atol=1e-11 * expected.abs().max())
 
 
-def test_two_branches_of_the_same_unit_keep_the_first_term_of_their_covariance():
-    """Cov(f(X), g(X)) is not known to the walk; it takes E[f'] E[g'] Var(X), and says so."""
+class MixedBranches(nn.Module):
+    """Branches with different functions of the same input, one of them with a slope per unit."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.ModuleList(nn.Linear(3, 4) for _ in range(5))
+        self.slopes, self.head = nn.PReLU(4), nn.Linear(15, 2)
+        with torch.no_grad():
+            self.slopes.weight.copy_(torch.tensor([-0.5, 0.0, 0.3, 2.0]))
+
+    def forward(self, x):
+        functions = (torch.relu, torch.tanh, torch.sin, torch.special.ndtr, self.slopes)
+        a, b, c, d, e = (f(layer(x)) for f, layer in zip(functions, self.first, strict=True))
+        return self.head(torch.cat([a + b, c - d, e, x], 1))
+
+
+def test_moment_matching_is_exact_for_branches_with_different_functions():
+    assert_sampling_agrees(seeded(MixedBranches()), full_law((3,)))
+
+
+def relu_and_tanh(x):
+    return torch.cat([torch.relu(x), torch.tanh(x)], 1)
+
+
+def test_two_functions_of_the_same_unit_have_their_exact_covariance():
+    x = sr.DiagonalGaussian(*torch.tensor([[[0.3]], [[0.5]]], dtype=torch.float64))
+    y = sr.propagate(relu_and_tanh, x, sr.rule("moment_matching", tolerance=1e-9))
+    law = stats.norm(0.3, math.sqrt(0.5))
+    means = [law.expect(f, epsabs=1e-13) for f in (lambda v: max(v, 0), math.tanh)]
+
+    def product(v):
+        return (max(v, 0) - means[0]) * (math.tanh(v) - means[1])
+
+    expected = law.expect(product, ub=0, epsabs=1e-13) + law.expect(product, lb=0, epsabs=1e-13)
+    assert float(y.covariance[0, 0, 1]) == pytest.approx(expected, abs=1e-9)
+
+
+def relu_and_root(x):
+    return torch.cat([torch.relu(x), torch.sqrt(x)], 1)
+
+
+def test_only_the_function_without_a_formula_is_named_and_linearised():
+    x = sr.DiagonalGaussian(torch.tensor([[1.3]]).double(), torch.tensor([[0.5]]).double())
+    with pytest.raises(sr.UnsupportedError, match=r"moments of sqrt.*at 'sqrt'"):
+        sr.propagate(relu_and_root, x, "moment_matching")
+    y = sr.propagate(relu_and_root, x, sr.rule("moment_matching", fallback="linearise"))
+    assert y.notes == ("Sqrt linearised at 'sqrt'",)
+    ramp = activation("relu").mean_variance(x.mean, x.variance)[0]
+    assert torch.allclose(y.mean, torch.cat([ramp, x.mean.sqrt()], 1), rtol=1e-12)
+
+
+def test_a_handler_of_the_user_keeps_the_first_order_term():
+    """The moments of such a handler need not be exact, so E[f'] E[g'] Var(X) is all that is known."""
+
+    class Handled(MomentMatching):
+        name = "handled"
+
+    @Handled.handles(nn.Tanh)
+    def tanh(_rule, _module, law):
+        mean, covariance = activation("tanh").mean_covariance(law.mean, law.covariance)
+        return sr.Gaussian(mean, covariance)
+
     x = sr.DiagonalGaussian(torch.tensor([[0.3]]).double(), torch.tensor([[0.5]]).double())
-
-    def net(v):
-        return torch.cat([torch.relu(v), torch.tanh(v)], 1)
-
-    y = sr.propagate(net, x, "moment_matching")
+    y = sr.propagate(relu_and_tanh, x, Handled())
     slopes = [activation(name).mean_derivative(x.mean, x.variance) for name in ("relu", "tanh")]
     assert torch.allclose(y.covariance[0, 0, 1], slopes[0] * slopes[1] * x.variance, rtol=1e-13)
 

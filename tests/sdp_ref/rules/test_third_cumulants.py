@@ -107,3 +107,37 @@ def test_third_cumulants_that_underflow_leave_the_moments_of_moment_matching():
     reference = sr.propagate(net, x, "moment_matching")
     torch.testing.assert_close(ours.mean * 1e120, reference.mean * 1e120)
     torch.testing.assert_close(ours.covariance * 1e240, reference.covariance * 1e240)
+
+
+def test_edgeworth_has_the_moments_of_third_cumulants_and_the_third_cumulants_of_quadratic_forms():
+    """Third cumulants 8 tr (Q S)^3 + 24 mu^T (Q S)^2 Q mu of x^T Q x (Mathai and Provost 1992)."""
+    generator = torch.Generator().manual_seed(2)
+    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    mu, root, first, second = draw(3), draw(3, 3), draw(5, 3), draw(2, 5)
+    net = nn.Sequential(nn.Linear(3, 5, bias=False), Power(2), nn.Linear(5, 2, bias=False)).double()
+    net[0].weight.data, net[2].weight.data = first, second
+    s = root @ root.T
+    x = sr.Gaussian(mu[None], s[None])
+    law, plain = sr.propagate(net, x, "edgeworth"), sr.propagate(net, x, "third_cumulants")
+    assert torch.equal(law.mean, plain.mean)
+    assert torch.equal(law.covariance, plain.covariance)
+    for k, weights in enumerate(second):
+        q = first.T @ torch.diag(weights) @ first
+        expected = 8 * torch.trace(q @ s @ q @ s @ q @ s) + 24 * mu @ q @ s @ q @ s @ q @ mu
+        torch.testing.assert_close(law.third[0, k, k, k], expected, rtol=1e-9, atol=0)
+
+
+def test_edgeworth_classes_are_closer_to_samples_on_a_wide_net():
+    """Of a net with 64 units, whose outputs are skewed; the error of a million samples is below 0.001."""
+    net = random_net(64, 2, nn.ReLU, 3)
+    x = sr.DiagonalGaussian(torch.zeros(1, 64).double(), torch.ones(1, 64).double())
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        classes = torch.cat([net(part).argmax(1) for part in x.sample(10**6, generator)[:, 0].split(10**5)])
+    true = torch.bincount(classes, minlength=4) / 10**6
+    errors = {
+        rule: float((sr.propagate(net, x, rule).class_probabilities()[0][0] - true).abs().sum() / 2)
+        for rule in ("moment_matching", "third_cumulants", "edgeworth")
+    }
+    assert errors["edgeworth"] < 0.5 * errors["third_cumulants"]
+    assert errors["edgeworth"] < 0.5 * errors["moment_matching"]

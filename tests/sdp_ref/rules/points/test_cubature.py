@@ -10,6 +10,7 @@ from torch import nn
 
 import sdp_ref as sr
 from sdp_ref.activations.pointwise import Apply
+from sdp_ref.rules.points import effective_points
 
 SPECS = [("spherical", 3), ("spherical", 5), *itertools.product(("tensor", "sparse"), (1, 3, 5, 7, 9))]
 
@@ -114,3 +115,18 @@ def test_small_variances_in_float32_follow_the_derivative(variance):
 )
 def test_a_scheme_has_its_documented_number_of_points(scheme, degree, dimension, count):
     assert len(cubature(scheme, degree).points(dimension)[1]) == count
+
+
+@pytest.mark.parametrize("inputs", [2, 4, 8, 49, 182])
+def test_effective_points_of_degree_five(inputs):
+    """1 / sum w^2 of 2 / (n + 2), (4 - n) / 2 (n + 2)^2 and 1 / (n + 2)^2 (McNamee and Stenger)."""
+    n = inputs
+    squares = (
+        (2 / (n + 2)) ** 2 + 2 * n * ((4 - n) / (2 * (n + 2) ** 2)) ** 2 + 2 * n * (n - 1) / (n + 2) ** 4
+    )
+    _, weights = sr.rule("cubature", degree=5).points(n)
+    assert effective_points(weights) == pytest.approx(1 / squares)
+    x = sr.DiagonalGaussian(torch.zeros(1, n).double(), torch.ones(1, n).double())
+    notes = sr.propagate(torch.nn.Linear(n, 1).double(), x, "cubature:degree=5").notes
+    assert bool(notes) == (n > 4)
+    assert not notes or f"{2 * n * n + 1} points vary as {1 / squares:.3g} samples" in notes[0]

@@ -7,7 +7,7 @@ from torch import nn
 import sdp_ref as sr
 from tests.sdp_ref.common import gaussian
 
-SAMPLERS = ("mc", "antithetic", "whitened", "sobol", "lattice")
+SAMPLERS = ("mc", "antithetic", "whitened", "sobol", "lattice", "whitened_sobol")
 BOTH = ("jacobian", "regression")
 SEEDS = 400
 
@@ -86,6 +86,7 @@ def test_regression_gives_a_covariance_and_the_jacobian_may_not(net):
     ("rule", "message"),
     [
         ("monte_carlo:sampler=whitened,samples=3", "3 whitened draws of 3 inputs"),
+        ("monte_carlo:sampler=whitened_sobol,samples=4", "4 whitened pairs of 3 inputs"),
         ("control_variate:coefficient=regression,samples=4", "4 samples on 3 inputs"),
     ],
 )
@@ -94,11 +95,11 @@ def test_too_few_samples_for_the_input_are_refused(net, rule, message):
         sr.propagate(net, gaussian(1, 3), rule)
 
 
-@pytest.mark.parametrize("sampler", ["mc", "antithetic", "sobol", "lattice", "whitened"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("inputs", [2, 4])
 def test_few_points_that_are_nearly_collinear_give_no_steep_slopes(sampler, inputs):
     """The fewest samples that a regression takes give a smaller error than plain samples."""
-    samples = (inputs + 2) * (2 if sampler == "antithetic" else 1)
+    samples = (inputs + 2) * (2 if sampler in ("antithetic", "whitened_sobol") else 1)
     x = sr.DiagonalGaussian(torch.zeros(250, inputs).double(), torch.ones(250, inputs).double())
     options = {"samples": samples, "sampler": sampler, "seed": tuple(range(250))}
     variances = sr.propagate(torch.relu, x, sr.rule("control_variate", **options)).variance
@@ -106,3 +107,37 @@ def test_few_points_that_are_nearly_collinear_give_no_steep_slopes(sampler, inpu
     truth = 0.5 - 0.5 / math.pi
     assert variances.max() < 7 * truth
     assert (variances - truth).square().mean() < 1.01 * (plain - truth).square().mean()
+
+
+class Polynomial(nn.Module):
+    """A cubic polynomial of all inputs."""
+
+    def forward(self, x):
+        total = x.sum(1, keepdim=True)
+        return torch.cat([total**3 - x[:, :1] * x[:, 1:2] + 2, total**2 * x[:, 2:3]], 1)
+
+
+def test_whitened_pairs_are_exact_for_means_of_cubic_polynomials():
+    x = gaussian(1, 3)
+    rule = sr.rule("monte_carlo", samples=16, sampler="whitened_sobol")
+    assert torch.allclose(rule.propagate(Polynomial(), x).mean[0], exact(Polynomial(), x)[0], rtol=1e-10)
+    with pytest.raises(ValueError, match="even number"):
+        sr.rule("monte_carlo", samples=17, sampler="whitened_sobol")
+
+
+@pytest.mark.parametrize("sampler", ["whitened", "whitened_sobol"])
+@pytest.mark.parametrize("coefficient", BOTH)
+def test_a_control_variate_leaves_the_means_of_whitened_samples(net, sampler, coefficient):
+    """Their mean and covariance are those of the input, so a linear function has its exact mean."""
+    x = gaussian(1, 3)
+    plain, _ = estimates("monte_carlo", net, x, samples=16, sampler=sampler)
+    controlled, _ = estimates("control_variate", net, x, samples=16, sampler=sampler, coefficient=coefficient)
+    assert torch.allclose(plain, controlled, rtol=1e-10)
+
+
+def test_whitened_pairs_are_steadier_than_pairs_and_than_whitened_samples(net):
+    x = gaussian(1, 3)
+    spread = {
+        s: float(estimates("monte_carlo", net, x, samples=64, sampler=s)[0].var(0).sum()) for s in SAMPLERS
+    }
+    assert spread["whitened_sobol"] < 0.5 * min(spread["antithetic"], spread["whitened"])

@@ -1,0 +1,219 @@
+"""Uncertainty budget of a user's net, by linearisation and by samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from torch import Tensor, nn
+
+from sdp_ref.jacobian.jacobian import jacobian_of
+from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, LocationScale, SplitNormal
+
+from ..errors import MeasuredCodeError, RunFailedError, UserError, measured_code, one_line
+from ..executors.local import Limits, in_separate_process
+from ..nets.own.net import OwnNet
+from ..noise import GAUSSIAN, Noise
+from .groups import Group, groups_of
+from .sobol import CONFIDENCE, sobol_indices
+
+Array = NDArray[np.float64]
+
+SAMPLES = 4096
+_BATCH_VALUES = 2**18  # input values of a forward pass
+_MOST_VALUES = 2**26  # outputs at all samples of all groups
+_CONSTANT = 1e-6  # spread of an output that counts as constant, relative to its size
+
+CONSTANT = "the output is constant"
+LINEAR_CONSTANT = "no linear shares: the linearised output is constant"
+DEPENDENT = "Sobol indices require independent groups, and this noise is dependent across groups"
+NO_GRADIENT = "no linearisation: "
+
+
+def budget_of(
+    net: nn.Module, law: Law, groups: Sequence[Group], samples: int = SAMPLES, seed: int = 0
+) -> pd.DataFrame:
+    """Return the shares of groups of inputs in the variance of each output, for a law with one row.
+
+    Columns: `output`, `group`;
+
+    - `linear`: the share of the linearised output, ``Cov(y, J_g z_g) / Var(y)`` for the noise ``z_g`` of the
+      group and its columns ``J_g`` of the Jacobian. Shares sum to one; with correlated noise they contain
+      half of each covariance with other groups, and can be negative (Li et al., "Global sensitivity analysis
+      for systems with independent and/or correlated inputs", J. Phys. Chem. A 2010).
+    - `first` and `total`: Sobol indices from `samples` times (2 + number of groups) forward passes, with 95 %
+      intervals `first_low` to `first_high` and `total_low` to `total_high`. They differ if inputs interact.
+    - `largest`: whether the group has the largest total index: yes, no or undecided.
+    - `covariance` and `correlation` of the output with an input, from the samples, for groups of a single
+      input; `correlation_low` to `correlation_high` is its 95 % interval.
+    - `note`: why numbers are NaN.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    inputs, others = (law.sample(samples, generator)[:, 0].flatten(1) for _ in range(2))
+    a = _outputs(net, inputs, law)
+    outputs = a.shape[1]
+    linear, note = _linear_shares(net, law, groups)
+    is_constant = a.std(0) <= _CONSTANT * np.abs(a).max(0)
+    shape = len(groups), outputs
+    indices = {name: np.full(shape, math.nan) for name in ("first", "total", "largest")}
+    margins = {name: np.full(shape, math.nan) for name in ("first", "total")}
+    if _are_independent(law, groups):
+        if samples * len(groups) * outputs > _MOST_VALUES:
+            raise UserError(
+                f"{outputs} outputs and {len(groups)} groups need too much memory; select an output "
+                "(--net-output) or use fewer groups (--groups)"
+            )
+        b = _outputs(net, others, law)
+        exchanged = np.empty((len(groups), samples, outputs))
+        for position, group in enumerate(groups):
+            mask = torch.from_numpy(group.mask)
+            exchanged[position] = _outputs(net, torch.where(mask, others, inputs), law)
+        found = sobol_indices(a, b, exchanged)
+        indices = {"first": found.first, "total": found.total, "largest": found.is_largest}
+        margins = {"first": found.first_margin, "total": found.total_margin}
+    else:
+        note = "; ".join(filter(None, (note, DEPENDENT)))
+    rows = []
+    for output in range(outputs):
+        for position, group in enumerate(groups):
+            row: dict[str, Any] = {"output": output, "group": group.name}
+            row["linear"] = linear[position, output]
+            for name in ("first", "total"):
+                value, margin = indices[name][position, output], margins[name][position, output]
+                low, high = max(0.0, value - margin), min(1.0, value + margin)
+                if math.isnan(value):
+                    low = high = math.nan
+                row |= {name: value, f"{name}_low": low, f"{name}_high": high}
+            largest = indices["largest"][position, output]
+            row["largest"] = "undecided" if math.isnan(largest) else "yes" if largest else "no"
+            row |= _correlation(inputs, a[:, output], group)
+            if is_constant[output]:
+                row |= dict.fromkeys((name for name in row if name not in ("output", "group")), math.nan)
+                row["largest"] = "undecided"
+            reasons = [note]
+            if is_constant[output]:
+                reasons = [CONSTANT]
+            elif np.isnan(linear[:, output]).any() and not note.startswith(NO_GRADIENT):
+                reasons.append(LINEAR_CONSTANT)
+            row["note"] = "; ".join(filter(None, reasons))
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def budget_on(
+    net: OwnNet,
+    noise: Noise | None = None,
+    sigmas: Sequence[float] | None = None,
+    groups: str = "",
+    columns: Sequence[str] = (),
+    samples: int = SAMPLES,
+) -> pd.DataFrame:
+    """Return the budget of a user's net at all its inputs and noise levels, in a separate process.
+
+    The result has the columns of :func:`budget_of`, preceded by `sigma` and `input`; ``attrs["net"]`` is the
+    name of the net, and ``attrs["notes"]`` are lines on how it was loaded. `groups` and `columns` are those
+    of :func:`sdp_bench.bench.budget.groups.groups_of`. Raises UserError for invalid arguments and for noise
+    without a variance, and RunFailedError if the net fails.
+    """
+    noise = noise or GAUSSIAN
+    if sigmas is None and noise.values is None:
+        raise UserError("sigma is required (--sigma 0.1,1)")
+    sigmas = tuple(sigmas or (1.0,))
+    event = tuple(net.inputs.shape[1:])
+    noise.check(event, sigmas, "mc", len(net.inputs))
+    if any(not sigma > 0 for sigma in sigmas):
+        raise UserError(f"a noise level must be positive, got {min(sigmas):g}")
+    if not hasattr(noise.example, "variance"):
+        raise UserError(f"{noise.name} noise has no variance, so it cannot be divided among inputs")
+    if columns and len(columns) != math.prod(event):
+        columns = ()
+    chosen, name = groups_of(groups, event, columns), net.architecture.name
+    rows = in_separate_process(_rows, net, noise, sigmas, chosen, samples, address=name, limits=Limits())
+    table = pd.DataFrame(rows)
+    table.attrs["net"], table.attrs["notes"] = name, list(net.notes)
+    return table
+
+
+def _rows(
+    net: OwnNet, noise: Noise, sigmas: Sequence[float], groups: Sequence[Group], samples: int
+) -> list[dict[Any, Any]]:
+    module, rows = net.build(), []
+    for sigma in sigmas:
+        law = noise.law(net.inputs, sigma, range(len(net.inputs)))
+        for number in range(len(net.inputs)):
+            try:
+                with measured_code():
+                    table = budget_of(module, law[number], groups, samples, seed=number)
+            except MeasuredCodeError as error:
+                raise RunFailedError(f"{net.architecture.name}, input {number}: {error}") from error
+            table.insert(0, "sigma", sigma)
+            table.insert(1, "input", number)
+            rows += table.to_dict("records")
+    return rows
+
+
+def _outputs(net: nn.Module, inputs: Tensor, law: Law) -> Array:
+    dtype = next((weight.dtype for weight in net.parameters()), law.location.dtype)
+    batch = max(1, _BATCH_VALUES // inputs.shape[1])
+    with torch.no_grad():
+        parts = [net(part.reshape(-1, *law.event_shape).to(dtype)).double() for part in inputs.split(batch)]
+    outputs: Array = torch.cat(parts).numpy()
+    if not np.isfinite(outputs).all():
+        raise UserError("the net gives NaN or infinity at some samples")
+    return outputs
+
+
+def _linear_shares(net: nn.Module, law: Law, groups: Sequence[Group]) -> tuple[Array, str]:
+    """Shares of the linearised output, shape (groups, m), and why there are none."""
+    dtype = next((weight.dtype for weight in net.parameters()), law.location.dtype)
+    try:
+        _, jacobian = jacobian_of(net, law.mean.to(dtype), spread=law.spread.to(dtype))
+    except Exception as error:  # noqa: BLE001  of the user's net
+        outputs = _outputs(net, law.mean.flatten(1), law).shape[1]
+        return np.full((len(groups), outputs), math.nan), f"{NO_GRADIENT}{one_line(error)}"
+    rows = jacobian[0].flatten(1).double()
+    if isinstance(law, _INDEPENDENT):
+        covariances = rows * law.variance[0].flatten().double()  # with each input, shape (m, n)
+    else:
+        covariances = rows @ law.covariance[0].double()
+    parts = (rows * covariances).numpy()  # of single inputs
+    shares = np.stack([parts[:, group.mask].sum(1) for group in groups])
+    with np.errstate(invalid="ignore"):
+        return shares / parts.sum(1), ""
+
+
+_INDEPENDENT = (DiagonalGaussian, LocationScale, SplitNormal)
+"""Laws with independent components."""
+
+
+def _are_independent(law: Law, groups: Sequence[Group]) -> bool:
+    if isinstance(law, _INDEPENDENT) or len(groups) == 1:
+        return True
+    if not isinstance(law, Gaussian):
+        return False
+    covariance = law.covariance[0].numpy()
+    return not any(covariance[group.mask][:, ~group.mask].any() for group in groups)
+
+
+def _correlation(inputs: Tensor, output: Array, group: Group) -> dict[str, float]:
+    """Covariance and correlation with the input of a group; the interval follows to first order."""
+    names = ("covariance", "correlation", "correlation_low", "correlation_high")
+    if group.component is None:
+        return dict.fromkeys(names, math.nan)
+    x, y = inputs[:, group.component].double().numpy(), output - output.mean()
+    x = x - x.mean()
+    covariance, scale = float((x * y).mean()), float(x.std() * y.std())
+    if not scale > 0:
+        return dict.fromkeys(names, math.nan)
+    correlation = max(-1.0, min(1.0, covariance / scale))
+    u, v = x / x.std(), y / y.std()
+    terms = u * v - correlation * (u**2 + v**2) / 2
+    margin = float(ndtri((1 + CONFIDENCE) / 2) * terms.std()) / math.sqrt(len(terms))
+    low, high = max(-1.0, correlation - margin), min(1.0, correlation + margin)
+    return dict(zip(names, (covariance, correlation, low, high), strict=True))

@@ -1,0 +1,263 @@
+"""Uncertainty budgets against exact indices."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import torch
+from torch import nn
+
+import sdp_bench
+import sdp_ref as sr
+from sdp_bench.bench.budget.budget import CONSTANT, DEPENDENT, LINEAR_CONSTANT, budget_of
+from sdp_bench.bench.budget.groups import groups_of
+from sdp_bench.bench.budget.sentences import sentences
+from sdp_bench.bench.budget.sobol import sobol_indices
+from sdp_bench.bench.errors import UserError
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def budget(function, law, groups="", samples=2**14, seed=0, **options):
+    net = function if isinstance(function, nn.Module) else Function(function)
+    event = tuple(law.event_shape)
+    return budget_of(net, law, groups_of(groups, event), samples, seed=seed, **options)
+
+
+def gaussian(variances, mean=0.0):
+    variance = torch.tensor([variances], dtype=torch.float64)
+    return sr.DiagonalGaussian(torch.full_like(variance, mean), variance)
+
+
+def uniform(low, high, count):
+    """Independent uniform inputs between two numbers."""
+    location = torch.full((1, count), (low + high) / 2, dtype=torch.float64)
+    return sr.LocationScale(location, torch.full_like(location, (high - low) / 2), sr.laws.Shape("uniform"))
+
+
+def assert_covers(table, name, exact, factor=1.6):
+    """Within an interval of 1.6 times the width, which misses one of 600 exact values."""
+    half = factor * (table[f"{name}_high"] - table[f"{name}_low"]) / 2 + 1e-12
+    middle = (table[f"{name}_high"] + table[f"{name}_low"]) / 2
+    assert (np.abs(middle - exact) <= half).all(), (table, exact)
+
+
+def test_shares_of_a_linear_net_are_exact():
+    net = nn.Linear(3, 2, dtype=torch.float64)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[1.0, 2.0, 0.0], [3.0, -1.0, 2.0]]))
+    table = budget(net, gaussian([1.0, 0.5, 4.0]))
+    exact = np.array([1, 2, 0]) / 3, np.array([9, 0.5, 16]) / 25.5
+    np.testing.assert_allclose(table["linear"], np.concatenate(exact), rtol=1e-12)
+    for name in ("first", "total"):
+        assert_covers(table, name, np.concatenate(exact))
+    first = table[table["output"] == 0]
+    assert first["largest"].tolist() == ["no", "yes", "no"]
+    assert first["total"].iloc[2] == 0
+    signs = np.sign(table["correlation"].round(1))
+    assert signs.tolist() == [1, 1, 0, 1, -1, 1]
+    correlation = [1 / 3**0.5, (2 / 3) ** 0.5, 0, 3 / 25.5**0.5, -((0.5 / 25.5) ** 0.5), 4 / 25.5**0.5]
+    assert_covers(table, "correlation", correlation, factor=2)
+    covariance = np.array([1, 1, 0, 3, -0.5, 8])
+    products = np.array([1, 0.5, 4, 1, 0.5, 4]) * np.repeat([3, 25.5], 3)
+    error = np.sqrt((products + covariance**2) / 2**14)  # of the covariance of a Gaussian sample
+    assert (np.abs(table["covariance"] - covariance) < 4 * error).all()
+
+
+def test_correlated_noise_has_linear_shares_that_sum_to_one_and_no_sobol_indices():
+    covariance = torch.tensor([[[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]], dtype=torch.float64)
+    law = sr.Gaussian(torch.zeros(1, 3, dtype=torch.float64), covariance)
+    net = nn.Linear(3, 1, dtype=torch.float64)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[1.0, -0.5, 0.5]]))
+    table = budget(net, law)
+    # Var(y) = 1 + 0.25 + 0.25 - 2 * 0.8 * 0.5 = 0.7
+    np.testing.assert_allclose(table["linear"], [0.6 / 0.7, -0.15 / 0.7, 0.25 / 0.7], rtol=1e-12)
+    assert table["total"].isna().all()
+    assert set(table["note"]) == {DEPENDENT}
+    together = budget(net, law, groups="0+1")
+    np.testing.assert_allclose(together["linear"], [0.45 / 0.7, 0.25 / 0.7], rtol=1e-12)
+    assert_covers(together, "first", together["linear"])
+    assert_covers(together, "total", together["linear"])
+
+
+def ishigami(x):
+    return (x[:, :1].sin() + 7 * x[:, 1:2].sin() ** 2 + 0.1 * x[:, 2:] ** 4 * x[:, :1].sin()).double()
+
+
+def ishigami_indices():
+    a, b = 7, 0.1
+    only = 0.5 * (1 + b * math.pi**4 / 5) ** 2, a**2 / 8, 0.0
+    both = b**2 * math.pi**8 * (1 / 18 - 1 / 50)
+    variance = sum(only) + both
+    first = np.array(only) / variance
+    return first, first + np.array([both, 0, both]) / variance
+
+
+def test_indices_of_the_ishigami_function():
+    first, total = ishigami_indices()
+    table = budget(ishigami, uniform(-math.pi, math.pi, 3))
+    assert_covers(table, "first", first)
+    assert_covers(table, "total", total)
+    assert table["largest"].tolist() == ["yes", "no", "no"]
+
+
+def test_intervals_cover_the_indices_as_often_as_they_say():
+    first, total = ishigami_indices()
+    law, hits = uniform(-math.pi, math.pi, 3), []
+    for seed in range(100):
+        table = budget(ishigami, law, samples=1024, seed=seed)
+        for name, exact in (("first", first), ("total", total)):
+            hits += [(table[f"{name}_low"] <= exact) & (exact <= table[f"{name}_high"])]
+    # Six indices of a call share its samples, so the standard error is at most that of 100 calls.
+    assert np.mean(hits) >= 0.95 - 3 * (0.95 * 0.05 / 100) ** 0.5
+
+
+def test_indices_of_the_g_function_of_sobol():
+    a = np.array([0.0, 1.0, 4.5, 9.0])
+    single = 1 / (3 * (1 + a) ** 2)
+    variance = np.prod(1 + single) - 1
+    total = single * (np.prod(1 + single) / (1 + single)) / variance
+    weights = torch.from_numpy(a)
+
+    def function(x):
+        return (((4 * x - 2).abs() + weights) / (1 + weights)).prod(1, keepdim=True)
+
+    table = budget(function, uniform(0, 1, 4))
+    assert_covers(table, "first", single / variance)
+    assert_covers(table, "total", total)
+
+
+def test_a_product_is_pure_interaction_which_linearisation_misses():
+    table = budget(lambda x: x.prod(1, keepdim=True), gaussian([1.0, 1.0]))
+    assert table["linear"].isna().all()
+    assert set(table["note"]) == {LINEAR_CONSTANT}
+    assert_covers(table, "first", 0)
+    assert_covers(table, "total", 1)
+    assert table["largest"].tolist() == ["undecided", "undecided"]
+    assert_covers(table, "correlation", 0)
+    assert "largest undecided" in sentences(table.assign(sigma=1.0, input=0), "net")[1]
+
+
+def test_one_input_has_the_whole_variance():
+    table = budget(lambda x: x.exp(), gaussian([1.0]), samples=512)
+    assert table[["linear", "largest"]].to_numpy().tolist() == [[1.0, "yes"]]
+    assert_covers(table, "total", 1)
+    assert table["covariance"][0] > 0
+
+
+def test_a_constant_output_has_no_shares_but_a_reason():
+    table = budget(lambda x: torch.cat([x, 0 * x[:, :1] + 2], 1), gaussian([1.0, 1.0]), samples=256)
+    constant = table[table["output"] == 2]
+    assert constant["note"].tolist() == [CONSTANT] * 2
+    assert constant[["linear", "first", "total", "correlation"]].isna().all().all()
+    assert (table[table["output"] == 0]["note"] == "").all()
+
+
+def test_estimates_are_those_of_scipy():
+    generator = np.random.default_rng(0)
+    a, b, exchanged = (generator.normal(size=shape) for shape in ((256, 2), (256, 2), (3, 256, 2)))
+    ours = sobol_indices(a, b, exchanged)
+    functions = {"f_A": a.T, "f_B": b.T, "f_AB": exchanged.transpose(0, 2, 1)}
+    theirs = scipy.stats.sobol_indices(func=functions, n=256)
+    # scipy divides by the variance of both samples together
+    np.testing.assert_allclose(ours.first.T, theirs.first_order, atol=1e-9)
+    np.testing.assert_allclose(ours.total.T, theirs.total_order, atol=1e-9)
+
+
+def test_a_net_without_gradient_has_sobol_indices():
+    def function(x):
+        return torch.from_numpy(np.asarray(x.detach().numpy()) ** 3)
+
+    table = budget(function, gaussian([1.0, 4.0]))
+    assert table["linear"].isna().all()
+    assert table["note"].str.startswith("no linearisation").all()
+    assert table["largest"].tolist() == ["yes", "no", "no", "yes"]
+    assert_covers(table, "total", [1, 0, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "event", "sizes"),
+    [
+        ("", (3,), [1, 1, 1]),
+        ("", (2, 2), [1, 1, 1, 1]),
+        ("", (40,), [3] * 8 + [2] * 8),
+        ("", (3, 8, 8), [12] * 16),
+        ("", (1, 160), [10] * 16),
+        ("2x1", (1, 4, 6), [12, 12]),
+        ("0+2", (4,), [2, 2]),
+    ],
+)
+def test_groups_divide_the_components(text, event, sizes):
+    groups = groups_of(text, event)
+    assert [group.mask.sum() for group in groups] == sizes
+    assert (sum(group.mask.astype(int) for group in groups) == 1).all()
+    assert len({group.name for group in groups}) == len(groups)
+
+
+def test_blocks_of_an_image_are_squares():
+    mask = groups_of("2x2", (1, 4, 4))[1].mask.reshape(4, 4)
+    assert mask[:2, 2:].all()
+    assert mask.sum() == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "event", "message"),
+    [
+        ("mass", (2,), "there is no column 'mass': there are speed, slope"),
+        ("speed,0", (2,), "column '0' is in two groups"),
+        ("3", (2,), "more blocks than inputs of shape"),
+        ("a+b", (2, 2), "have no columns; divide them into blocks"),
+        ("100", (200,), "100 groups take too many samples"),
+    ],
+)
+def test_groups_that_do_not_fit_are_one_line(text, event, message):
+    with pytest.raises(UserError, match=message):
+        groups_of(text, event, ["speed", "slope"] if event == (2,) else ())
+
+
+def test_columns_of_a_table_have_their_names(tmp_path):
+    (tmp_path / "x.csv").write_text("speed,slope,temperature\n1,2,3\n2,3,4\n")
+    net = nn.Linear(3, 1)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[2.0, 0.0, 1.0]]))
+    table = sdp_bench.budget(net, tmp_path / "x.csv", sigma=0.1, groups="speed+slope", samples=256)
+    assert table["group"].tolist() == ["speed+slope", "others"] * 2
+    np.testing.assert_allclose(table["linear"], [0.8, 0.2] * 2, rtol=1e-5)
+    assert table["input"].tolist() == [0, 0, 1, 1]
+    named = sdp_bench.budget(net, tmp_path / "x.csv", sigma=0.1, samples=256)
+    assert named["group"].unique().tolist() == ["speed", "slope", "temperature"]
+    with pytest.raises(UserError, match="Cauchy noise has no variance"):
+        sdp_bench.budget(net, tmp_path / "x.csv", sigma=0.1, noise="cauchy")
+
+
+@pytest.mark.parametrize("rule", ["sdp", "moment_matching", "unscented"])
+def test_covariances_with_inputs_under_a_rule(rule):
+    """Cov(x, f(x)) = E[f'] Var(x) for Gaussian x (Stein's lemma); for a linear net it is C W^T."""
+    torch.manual_seed(0)
+    net = nn.Linear(3, 2, dtype=torch.float64)
+    factor = torch.randn(1, 3, 3, dtype=torch.float64)
+    x = sr.Gaussian(torch.zeros(1, 3, dtype=torch.float64), factor @ factor.mT)
+    torch.testing.assert_close(sr.input_covariance(net, x, rule), x.covariance @ net.weight.mT)
+    if rule == "moment_matching":
+        x = gaussian([0.25], mean=0.3)
+        relu = sr.input_covariance(nn.Sequential(nn.ReLU()), x, rule)
+        assert float(relu) == pytest.approx(0.25 * scipy.stats.norm.cdf(0.3 / 0.5), rel=1e-6)
+
+
+def test_the_words_count_the_inputs_at_which_a_group_is_the_largest():
+    left = budget(lambda x: x[:, :1] + 0 * x[:, 1:], gaussian([1.0, 1.0]), samples=256)
+    right = budget(lambda x: x[:, 1:] + 0 * x[:, :1], gaussian([1.0, 1.0]), samples=256)
+    product = budget(lambda x: x.prod(1, keepdim=True), gaussian([1.0, 1.0]), samples=256)
+    tables = [left, left, right, product]
+    rows = pd.concat([table.assign(sigma=1.0, input=i) for i, table in enumerate(tables)])
+    assert "largest x0 at 2, x1 at 1, undecided at 1 of 4 inputs: x0" in sentences(rows, "net")[1]
