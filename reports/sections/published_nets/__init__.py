@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,16 @@ class Answers:
     """The recommendations for one published net, by use and noise level.
 
     `samples` has, by use and noise level, the number of Monte Carlo samples that are as accurate as
-    linearisation, with ``"<"`` or ``">"`` before it if it is outside the measured range. `judged` has the
-    rows of the comparison at equal cost, and `inputs` and `oracle` are numbers of inputs and of samples.
+    linearisation, with ``"<"`` or ``">"`` before it if it is outside the measured range. `infinite` has the
+    uses and noise levels at which the error of linearisation is infinite, since it predicts no spread for an
+    output that varies. `judged` has the rows of the comparison at equal cost, and `inputs` and `oracle` are
+    numbers of inputs and of samples.
     """
 
     net: PublishedNet
     recommendations: Sequence[Recommendation]
     samples: Mapping[tuple[str, float], tuple[str, float]]
+    infinite: Collection[tuple[str, float]]
     judged: Sequence[Mapping[str, object]]
     inputs: int
     oracle: int
@@ -48,7 +51,7 @@ class PublishedNets(Section):
         if measurements.empty:
             return None
         from ...recommendation.answers import USES  # imports torch
-        from .comparison import equal_compute, transfers
+        from .comparison import RANKED, equal_compute, transfers
 
         answers = list(answers_by_net(measurements, results.traits))
         if not answers:
@@ -56,6 +59,7 @@ class PublishedNets(Section):
         # Small results of one run are compared with the committed ones.
         suite = results.committed or results
         uses = [use.name for use in USES if any(answer.for_use(use.name) for answer in answers)]
+        compared = transfers(suite, measurements)
         judged = pd.DataFrame([row for answer in answers for row in answer.judged])
         return {
             "nets": answers,
@@ -64,14 +68,15 @@ class PublishedNets(Section):
             "summary": summary(answers).to_dict("index"),
             "ties": ties(answers, results.traits),
             "install": install_command(published_nets()),
-            "transfers": transfers(suite, measurements),
+            "transfers": compared,
+            "uncompared": [title for title in RANKED if title not in {row.use.title for row in compared}],
             "equal": equal_compute(suite, judged) if len(judged) else [],
         }
 
 
 def answers_by_net(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Answers]:
     """Yield the recommendations for each published net among the measurements."""
-    from ...recommendation.answers import recommendations
+    from ...recommendation.answers import LINEAR, recommendations
     from ...recommendation.judging import cost_tables
     from .comparison import judged_settings, samples_needed
 
@@ -81,10 +86,18 @@ def answers_by_net(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Answers]
             continue
         answers = recommendations(measured, traits, cost_tables(measured, traits))
         needed = list(samples_needed(measured, answers, traits))
+        of_linear = measured[measured["rule"] == LINEAR]
+        linear_settings = set(zip(of_linear["metric"].astype(str), of_linear["sigma"], strict=True))
+        infinite = {
+            (answer.use.name, answer.sigma)
+            for answer in answers
+            if not answer.linear and (answer.error.metric.name, answer.sigma) in linear_settings
+        }
         yield Answers(
             net,
             answers,
             {(answer.use.name, answer.sigma): (bound, count) for answer, bound, count, _ in needed},
+            infinite,
             list(judged_settings(name, needed)),
             inputs=measured["input"].nunique(),
             oracle=int(measured["samples"].max()),
@@ -105,11 +118,11 @@ def summary(answers: Sequence[Answers]) -> pd.DataFrame:
         {
             "use": answer.use.name,
             "net": of_net.net.name,
-            "outcome": words[answer.linear.is_small_here],
+            "outcome": words[answer.linear.is_small_here] if answer.linear else "inaccurate",
         }
         for of_net in answers
         for answer in of_net.recommendations
-        if answer.linear
+        if answer.linear or (answer.use.name, answer.sigma) in of_net.infinite
     ]
     table = pd.DataFrame(rows, columns=["use", "net", "outcome"])
     counts = table.groupby(["use", "outcome"], sort=False).size().unstack(fill_value=0)

@@ -26,6 +26,8 @@ SUITE_NOISES = {
     "at one": (0.99, 1.01),
     "above": (1.01, math.inf),
 }
+RANKED = ("class", "standard deviations", "whole distribution")
+"""Uses of the overview with metrics that are measured on published nets."""
 _DRAWS = 2000  # resamples of nets
 
 

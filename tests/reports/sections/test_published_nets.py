@@ -63,6 +63,17 @@ def test_samples_that_are_as_accurate_as_linearisation(error, samples, verdict):
     assert summary([answers]).loc["class", "accurate"] == (3 if is_accurate else 0)
 
 
+def test_a_predicted_spread_of_0_is_an_inaccurate_linearisation():
+    frame = published("rnet")
+    is_linear = (frame["rule"] == "sdp") & (frame["metric"] == "std_ratio") & (frame["sigma"] == 1)
+    (answers,) = answers_by_net(checked(frame.assign(value=frame["value"].mask(is_linear, 0.0))), TRAITS)
+    use = "standard deviations and intervals"
+    assert answers.infinite == {(use, 1.0)}
+    counts = summary([answers]).loc[use]
+    assert counts["settings"] == 3
+    assert counts["inaccurate"] >= 1
+
+
 def test_published_nets_are_replicates_at_three_levels(frame):
     result = results_on_published(frame, TRAITS)["whole distribution"]
     assert result.overall.settings == 3
