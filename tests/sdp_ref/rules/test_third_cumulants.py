@@ -127,17 +127,17 @@ def test_edgeworth_has_the_moments_of_third_cumulants_and_the_third_cumulants_of
         torch.testing.assert_close(law.third[0, k, k, k], expected, rtol=1e-9, atol=0)
 
 
-def test_edgeworth_classes_are_closer_to_samples_on_a_wide_net():
-    """Of a net with 64 units, whose outputs are skewed; the error of a million samples is below 0.001."""
-    net = random_net(64, 2, nn.ReLU, 3)
+def test_edgeworth_classes_are_closer_to_samples_on_wide_nets():
+    """Of six nets with 64 units and skewed outputs, on average; the errors of the samples are below 0.001."""
     x = sr.DiagonalGaussian(torch.zeros(1, 64).double(), torch.ones(1, 64).double())
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        classes = torch.cat([net(part).argmax(1) for part in x.sample(10**6, generator)[:, 0].split(10**5)])
-    true = torch.bincount(classes, minlength=4) / 10**6
-    errors = {
-        rule: float((sr.propagate(net, x, rule).class_probabilities()[0][0] - true).abs().sum() / 2)
-        for rule in ("moment_matching", "third_cumulants", "edgeworth")
-    }
-    assert errors["edgeworth"] < 0.5 * errors["third_cumulants"]
-    assert errors["edgeworth"] < 0.5 * errors["moment_matching"]
+    samples = x.sample(2**18, torch.Generator().manual_seed(0))[:, 0]
+    errors = dict.fromkeys(("moment_matching", "third_cumulants", "edgeworth"), 0.0)
+    for seed in range(6):
+        net = random_net(64, 2, nn.ReLU, seed)
+        with torch.no_grad():
+            classes = torch.cat([net(part).argmax(1) for part in samples.split(2**14)])
+        true = torch.bincount(classes, minlength=4) / len(classes)
+        for rule in errors:
+            predicted = sr.propagate(net, x, rule).class_probabilities()[0][0]
+            errors[rule] += float((predicted - true).abs().sum() / 2) / 6
+    assert errors["edgeworth"] < min(errors["moment_matching"], errors["third_cumulants"])
