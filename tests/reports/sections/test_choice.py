@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest, ttest_1samp
 
 from sdp_bench.reports.sections.choice import (
     OFF,
@@ -217,6 +218,23 @@ def test_a_winner_between_equal_rules_is_claimed_in_one_of_twenty_at_most(nets, 
             == ()
         )
     assert claimed / runs <= 0.05 + 3 * 0.008
+
+
+@pytest.mark.parametrize("inputs", [3, 5, 6, 12])
+def test_on_inputs_of_one_net_a_better_rule_wins_on_significantly_many(inputs):
+    """A t test alone is too liberal for few skewed errors; the sign test is exact."""
+    rng = np.random.default_rng(0)
+    for losses in (0, inputs // 4):
+        gains = rng.uniform(0.09, 0.11, inputs)
+        gains[:losses] = -0.001
+        values = np.stack([np.zeros(inputs), gains], 1)
+        one_net = np.zeros(inputs, dtype=np.int64)
+        replicates = Replicates(
+            ("sdp", "dvia"), values, np.full(values.shape, np.nan), one_net, np.arange(inputs), frozenset()
+        )
+        t = ttest_1samp(gains, 0, alternative="greater").pvalue
+        sign = binomtest(inputs - losses, inputs, alternative="greater").pvalue
+        assert replicates.p_better("sdp", ["dvia"])[0] == pytest.approx(max(t, sign), rel=1e-9)
 
 
 def test_with_one_net_and_input_the_oracle_error_and_the_bound_of_sampling_count():
