@@ -256,9 +256,9 @@ def test_with_one_net_and_input_the_oracle_error_and_the_bound_of_sampling_count
 
 
 def test_inputs_are_replicates_where_nets_are_too_few():
-    _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=5))
+    _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=6))
     assert not condition.fixed
-    assert (condition.design, condition.rankings[-1].best.tied) == ("1 net × 5 inputs", ())
+    assert (condition.design, condition.rankings[-1].best.tied) == ("1 net × 6 inputs", ())
 
 
 def test_depths_with_few_nets_are_judged_together_and_others_alone():
@@ -361,7 +361,7 @@ def test_settings_are_counted_by_family_of_nets():
     ):
         distances = {"sdp": 0.1, "unscented": 0.1} | {worse: 0.4}
         name = {"activation": kind, "network": network, "net": network}
-        parts.append(measured(distances, inputs=4, nets=1, metric="tv_principal", **name))
+        parts.append(measured(distances, inputs=6, nets=1, metric="tv_principal", **name))
     bands = bands_of(choice(checked(pd.concat(parts)), TRAITS))
     counts = how_often_best(bands)
     assert counts.attrs == {"attention": 3, "convolution": 1}
