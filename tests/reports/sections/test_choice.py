@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest, ttest_1samp
 
 from sdp_bench.reports.sections.choice import (
     OFF,
@@ -219,6 +220,23 @@ def test_a_winner_between_equal_rules_is_claimed_in_one_of_twenty_at_most(nets, 
     assert claimed / runs <= 0.05 + 3 * 0.008
 
 
+@pytest.mark.parametrize("inputs", [3, 5, 6, 12])
+def test_on_inputs_of_one_net_a_better_rule_wins_on_significantly_many(inputs):
+    """A t test alone is too liberal for few skewed errors; the sign test is exact."""
+    rng = np.random.default_rng(0)
+    for losses in (0, inputs // 4):
+        gains = rng.uniform(0.09, 0.11, inputs)
+        gains[:losses] = -0.001
+        values = np.stack([np.zeros(inputs), gains], 1)
+        one_net = np.zeros(inputs, dtype=np.int64)
+        replicates = Replicates(
+            ("sdp", "dvia"), values, np.full(values.shape, np.nan), one_net, np.arange(inputs), frozenset()
+        )
+        t = ttest_1samp(gains, 0, alternative="greater").pvalue
+        sign = binomtest(inputs - losses, inputs, alternative="greater").pvalue
+        assert replicates.p_better("sdp", ["dvia"])[0] == pytest.approx(max(t, sign), rel=1e-9)
+
+
 def test_with_one_net_and_input_the_oracle_error_and_the_bound_of_sampling_count():
     distances = {"sdp": 0.3, "dvia": 0.3005, "unscented": 0.4, "monte_carlo:samples=10": 0.1}
     band, condition = only(measured(distances, {"unscented": 1e-5}, nets=1, noise=0.0))
@@ -238,9 +256,9 @@ def test_with_one_net_and_input_the_oracle_error_and_the_bound_of_sampling_count
 
 
 def test_inputs_are_replicates_where_nets_are_too_few():
-    _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=5))
+    _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=6))
     assert not condition.fixed
-    assert (condition.design, condition.rankings[-1].best.tied) == ("1 net × 5 inputs", ())
+    assert (condition.design, condition.rankings[-1].best.tied) == ("1 net × 6 inputs", ())
 
 
 def test_depths_with_few_nets_are_judged_together_and_others_alone():
@@ -343,7 +361,7 @@ def test_settings_are_counted_by_family_of_nets():
     ):
         distances = {"sdp": 0.1, "unscented": 0.1} | {worse: 0.4}
         name = {"activation": kind, "network": network, "net": network}
-        parts.append(measured(distances, inputs=4, nets=1, metric="tv_principal", **name))
+        parts.append(measured(distances, inputs=6, nets=1, metric="tv_principal", **name))
     bands = bands_of(choice(checked(pd.concat(parts)), TRAITS))
     counts = how_often_best(bands)
     assert counts.attrs == {"attention": 3, "convolution": 1}

@@ -316,11 +316,8 @@ def test_changes_to_inputs_are_reported(tmp_path):
     path = saved(tmp_path, np.array([[1.0, 2], [3, 4], [1, 2], [5, 6]]))
     values, _, notes = own_inputs.read_inputs(path, 3)
     assert values.tolist() == [[1, 2], [3, 4], [1, 2]]  # rows keep their numbers
-    equal = (
-        "1 of 3 inputs equal an earlier one; with equal noise they are measured once: 2 "
-        "(numbers of rows, from 0)"
-    )
-    assert notes == ["the first 3 of 4 inputs", equal]
+    equal = "1 of 3 inputs equal an earlier one; with equal noise they are measured once"
+    assert notes == ["the first 3 of 4 inputs", f"{equal}: 2 (numbers of rows, from 0)"]
 
 
 @pytest.mark.parametrize("options", [{}, {"w1_points": 100}, {"w1_points": 4000}])
