@@ -205,6 +205,8 @@ class Share(Kind):
     """
 
     name = "share"
+    types = (str, int, float)
+    described = "a share, such as '2%' or 0.02"
 
     def read(self, value: Any) -> float:
         text = str(value).strip()

@@ -70,10 +70,10 @@ def _growing_outputs(
 def errors_of(outputs: Array, linear: Array) -> dict[str, Interval]:
     """Estimated errors of linearisation by use, in the terms of :data:`LIMITS`, from paired outputs.
 
-    They are NaN, and undecided, if an output is not finite.
+    They are NaN, and undecided, if an output or its derivative is not finite.
     """
     uses = list(LIMITS) if outputs.shape[1] > 1 else [DEVIATIONS, DISTRIBUTION]
-    if not np.isfinite(outputs).all():
+    if not (np.isfinite(outputs).all() and np.isfinite(linear).all()):
         return dict.fromkeys(uses, Interval(math.nan, math.nan, math.nan))
     estimate = {CLASS: class_error, DEVIATIONS: deviations_error, DISTRIBUTION: distribution_error}
     return {use: estimate[use](outputs, linear) for use in uses}
@@ -183,7 +183,7 @@ def samples_for(use: str, outputs: Array) -> int:
         spread = math.sqrt(_CELLS - 1)
     needed = spread**2 / (2 * math.pi * LIMITS[use] ** 2)
     digits = 10 ** max(0, math.floor(math.log10(max(needed, 1))))
-    return max(1, math.ceil(needed / digits) * digits)
+    return max(2, math.ceil(needed / digits) * digits)
 
 
 def _kurtosis_bounds(outputs: Array) -> Array:

@@ -25,7 +25,7 @@ CELLS = (16, 64, 256)
 """Coarse cells resolve smooth differences with little noise, and fine cells resolve folds of the output."""
 _LEVEL = 0.975  # of each end of an interval
 _TINY = 1e-300
-_CONSTANT = 1e-9  # spread of an output that counts as constant, relative to its size
+_CONSTANT = 1e-12  # spread of an output that counts as constant, relative to its size: rounding in float64
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
         counts = [f"{row[other]} {other}" for other in OUTCOMES if row[other]]
         if len(counts) > 1:
             text += f" on average (of {inputs} inputs, {', '.join(counts)})"
-        text += f", {_SIZES[use](row['index'])}"
+        text += f", {_SIZES[use](row['index'])}" if math.isfinite(row["index"]) else _NOT_FINITE
         if outcome == "inaccurate" and use == DEVIATIONS and samples > SAMPLES:
             text += f"; draw more than {SAMPLES:,} samples: few outputs determine the standard deviations, "
             text += "which are infinite for some heavy tails"
@@ -170,7 +170,13 @@ def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
     return [*lines, f"verdict: for {name}, {'; '.join(parts)}"]
 
 
+_NOT_FINITE = ": outputs or derivatives are not finite"
+_LARGE_FACTOR = 1000
+
+
 def _factor(size: float) -> str:
+    if size > math.log(_LARGE_FACTOR):
+        return f"a factor above {_LARGE_FACTOR:,}"
     return f"{100 * math.expm1(size):.2g} %" if size < 1 else f"a factor of {math.exp(size):.2g}"
 
 

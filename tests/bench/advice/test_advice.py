@@ -110,6 +110,27 @@ def test_outputs_that_are_not_finite_are_undecided():
     assert set(advise(Net(), gaussian([[1.0]], 1.0))["outcome"]) == {"undecided"}
 
 
+def test_without_a_finite_derivative_the_advice_is_undecided_and_says_why():
+    class Length(nn.Module):
+        def forward(self, x):
+            return torch.stack([x.norm(dim=1), (x * x).sum(1).sqrt()], 1)
+
+    table = advise(Length(), gaussian([[0.0, 0.0]], 0.3))
+    assert set(table["outcome"]) == {"undecided"}
+    lines = sentences(table.assign(sigma=0.3).to_dict("records"), "Length")
+    assert "undecided: outputs or derivatives are not finite" in lines[1]
+
+
+@pytest.mark.parametrize("centre", [0.0, 2.0, -1e3])
+def test_a_spread_that_is_small_relative_to_the_output_counts(centre):
+    class Net(nn.Module):
+        def forward(self, x):
+            return centre + 1e-7 * x * x
+
+    advice = advise(Net(), gaussian([[0.0]], 1.0)).set_index("use")
+    assert advice.loc[DEVIATIONS, "outcome"] == "inaccurate"
+
+
 def test_constant_outputs_do_not_count():
     advice = advise(Constant(), gaussian([[1.0]], 1.0)).set_index("use")
     assert advice.loc[DEVIATIONS, "index"] < 1e-9

@@ -1,6 +1,7 @@
 from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.optimize
 import scipy.stats
@@ -48,6 +49,13 @@ def test_intervals_that_stop_the_sampling_contain_the_exact_value_as_often_as_th
     assert table["reached"].all()
     assert ((table["high"] - table["low"]) / 2 <= 0.05 * table["estimate"] * (1 + 1e-9)).all()
     assert covered(table, SIGMA) >= 0.95 - 0.02 - 3 * 0.011
+
+
+def test_a_tolerance_may_be_a_number():
+    inputs = np.zeros((1, 2), np.float32)
+    pd.testing.assert_frame_equal(
+        sampled(Identity(), inputs, until=0.05), sampled(Identity(), inputs, until="5%")
+    )
 
 
 def test_each_quantity_is_the_exact_one_of_gaussian_outputs():
