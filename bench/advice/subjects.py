@@ -18,9 +18,6 @@ from ..datasets import dataset, names
 from ..datasets.base import SplitClassification, TabularRegression
 from ..nets import storage
 from ..nets.net import Net, inputs_of, net_from_bytes
-from ..nets.own.programs import PublishedProgram
-from ..noise import noise_of
-from ..published import published_net, published_nets
 
 SIGMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Noise levels; half of them for images, with values between 0 and 1."""
@@ -75,7 +72,6 @@ def subjects() -> Iterator[Subject]:
     yield from scalar_functions()
     yield from curves()
     yield from image_regressors()
-    yield from published()
 
 
 def committed_nets() -> Iterator[Subject]:
@@ -203,37 +199,6 @@ def image_regressors() -> Iterator[Subject]:
         for activation in ("relu", "silu"):
             prepare = partial(image_regressor, draw, activation)
             yield Subject(family, f"{family}-{activation}", prepare, 0.5)
-
-
-def published() -> Iterator[Subject]:
-    """Published nets of which a calibration takes minutes, at the noise levels of their users."""
-    for name, net in published_nets().items():
-        if not net.is_slow:
-            yield Subject("published", f"published-{name}", partial(published_at, name), 1.0, net.sigmas)
-
-
-class Rescaled(nn.Module):
-    """A net of inputs that are divided by the scales of their noise."""
-
-    scales: Tensor
-
-    def __init__(self, net: nn.Module, scales: Tensor) -> None:
-        super().__init__()
-        self.net = net
-        self.register_buffer("scales", scales)
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.net(x * self.scales)
-        return outputs
-
-
-def published_at(name: str) -> tuple[nn.Module, Tensor]:
-    """Return a published net with two of its inputs, in units of the scales of its noise."""
-    net = published_net(name)
-    inputs = torch.from_numpy(net.inputs()[[0, 5]])
-    law = noise_of(net.noise).law(inputs, 1.0, [0, 5])
-    scales = law.variance[0].sqrt()
-    return Rescaled(PublishedProgram.find(name).load(), scales), inputs / scales
 
 
 def committed(net: Net, rows: Sequence[int]) -> tuple[nn.Module, Tensor]:
