@@ -127,11 +127,11 @@ def test_edgeworth_has_the_moments_of_third_cumulants_and_the_third_cumulants_of
         torch.testing.assert_close(law.third[0, k, k, k], expected, rtol=1e-9, atol=0)
 
 
-def test_edgeworth_classes_are_closer_to_samples_on_wide_nets():
+def test_edgeworth_classes_are_closer_to_samples_than_those_of_the_gaussian_with_the_same_moments():
     """Of six nets with 64 units and skewed outputs, on average; the errors of the samples are below 0.001."""
     x = sr.DiagonalGaussian(torch.zeros(1, 64).double(), torch.ones(1, 64).double())
     samples = x.sample(2**18, torch.Generator().manual_seed(0))[:, 0]
-    errors = dict.fromkeys(("moment_matching", "third_cumulants", "edgeworth"), 0.0)
+    errors = dict.fromkeys(("third_cumulants", "edgeworth"), 0.0)
     for seed in range(6):
         net = random_net(64, 2, nn.ReLU, seed)
         with torch.no_grad():
@@ -140,4 +140,4 @@ def test_edgeworth_classes_are_closer_to_samples_on_wide_nets():
         for rule in errors:
             predicted = sr.propagate(net, x, rule).class_probabilities()[0][0]
             errors[rule] += float((predicted - true).abs().sum() / 2) / 6
-    assert errors["edgeworth"] < min(errors["moment_matching"], errors["third_cumulants"])
+    assert errors["edgeworth"] < 0.9 * errors["third_cumulants"]
