@@ -487,7 +487,7 @@ def short_answer(table: pd.DataFrame) -> str:
         f"{span(first_shares, 0)} % of settings"
     )
     for cost, shares_of_cost in others:
-        text += f". By {_SHORT_COSTS[cost]}, it does in {span(shares_of_cost, 0)} %"
+        text += f" (by {_SHORT_COSTS[cost]}: {span(shares_of_cost, 0)} %)"
     return f"{text}, depending on the noise."
 
 

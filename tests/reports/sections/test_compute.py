@@ -85,7 +85,7 @@ def test_processor_time_leads_and_reverses_what_operations_say():
     assert f"; {always} (operations). Intervals" in text
     brief = short_answer(win_shares(compared))
     assert brief.startswith("Nearly always, if measured by time: on trained nets, moment matching takes")
-    assert "in 0 % of settings. By operations, it does in 100 %, depending on the noise." in brief
+    assert "in 0 % of settings (by operations: 100 %), depending on the noise." in brief
     assert len(brief.split()) <= 40
 
 
