@@ -75,10 +75,11 @@ class RankedUse:
     heavy: bool = False
 
 
+ERROR_FACTOR = "error factor"
 WHOLE = RankedUse("whole distribution", "1 − TV", ("tv_headline", "tv_principal"))
 USES = (
     RankedUse("class", "1 − TV of the class", ("tv_class",)),
-    RankedUse("standard deviations", "error factor", ("std_ratio",), shown=_factor),
+    RankedUse("standard deviations", ERROR_FACTOR, ("std_ratio",), shown=_factor),
     WHOLE,
     RankedUse("W1", "W1 / its floor", ("w1", "w1_certified"), _over_floor, _factor),
     RankedUse("Cauchy noise", "1 − TV", ("tv_joint",), heavy=True),
@@ -416,10 +417,12 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
         above=0.2,
         below=0.2,
     )
+    variants: set[str] = set()
     for axes, (use, result) in zip(axes_of_panels, shown, strict=True):
         best = sorted(result.overall.rules, key=result.overall.mean)[:_RANKED]
         if result.advised not in best:
             best[-1] = result.advised
+        variants.update(styled[rule].label for rule in best if styled[rule].label.startswith("DVIA"))
         scale = _SCALES[use.shown]
         for position, rule in enumerate(best):
             mean, half = result.overall.mean(rule), result.overall.half_width(rule)
@@ -439,6 +442,11 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
         axes.set_ylim(_RANKED - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
     caption = f"Mean over settings of {names[0]} with 95 % intervals, best first. Ringed: recommended."
+    if any(use.about == ERROR_FACTOR for use, _ in shown):
+        caption += " An error factor of 1.05 is 5 % off."
+    variants.discard("DVIA")
+    if variants:
+        caption += f" {labels.listed(sorted(variants))}: variants of DVIA."
     return Figure("figure-ranked", f"Best rules by use, {names[0]}", caption, drawing)
 
 
