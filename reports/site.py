@@ -59,7 +59,7 @@ def titled(html: str) -> list[tuple[str, str]]:
 
 def resolved(html: str, files: Mapping[str, str], file: str) -> str:
     """Make links on the page `file` lead to the files of their anchors; `files` are by anchor."""
-    return _INSIDE.sub(lambda link: f'href="{address(link[1], files, file)}"', html)
+    return _INSIDE.sub(lambda link: f'href="{address(link[1], files, file)}"', unbroken(html))
 
 
 def address(anchor: str, files: Mapping[str, str], file: str = "") -> str:
@@ -70,7 +70,12 @@ def address(anchor: str, files: Mapping[str, str], file: str = "") -> str:
 
 def alone(html: str) -> str:
     """Replace links to other files by their texts, and remove those that download a file."""
-    return _OUTSIDE.sub(r"\1", _DOWNLOAD.sub("", html))
+    return _OUTSIDE.sub(r"\1", _DOWNLOAD.sub("", unbroken(html)))
+
+
+def unbroken(html: str) -> str:
+    """Keep numbers with their per cent signs, and ``1 − TV``, on one line."""
+    return html.replace(" %", "\u00a0%").replace("1 − TV", "1\u00a0−\u00a0TV")
 
 
 def write_pages(folder: Path, texts: Mapping[str, str]) -> None:

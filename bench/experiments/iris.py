@@ -347,8 +347,8 @@ SAMPLED = LawExperiment(
 CERTIFIED = replace(
     SAMPLED,
     name="iris-w1-certified",
-    description="Wasserstein-1 distance with 30 000 points per side and proven bounds",
-    title="Wasserstein distance, 30 000 points",
+    description="Wasserstein-1 distance with 30,000 points per side and proven bounds",
+    title="Wasserstein distance, 30,000 points",
     about="Distance between prediction and truth with the paper’s number of points, between proven bounds.",
     rank=50,
     metrics=("w1_certified",),

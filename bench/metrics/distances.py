@@ -193,7 +193,7 @@ class Wasserstein(WassersteinMetric):
     about = (
         "Smallest mean distance that mass must move to turn the prediction into the truth, between equally "
         "many points of each. Two samples of the same law have a distance near the floor, so values near "
-        "the floor are not evidence of an error. “corr.” is √(W1² − floor²). The paper used 30 000 points "
+        "the floor are not evidence of an error. “corr.” is √(W1² − floor²). The paper used 30,000 points "
         "per side; with more points the floor is lower."
     )
     published = "w1"
@@ -216,7 +216,7 @@ class CertifiedWasserstein(WassersteinMetric):
     """W1 between `certified_points` samples of each law, with a proven lower and upper bound."""
 
     name = "w1_certified"
-    title = "Wasserstein distance W1 with 30 000 samples of each law, as in the paper"
+    title = "Wasserstein distance W1 with 30,000 samples of each law, as in the paper"
     about = (
         "Exact solvers need too much memory for this many points on a small machine. Each value is the "
         "middle of a proven bracket: a feasible dual is the lower bound, and a matching of all points the "
@@ -249,7 +249,7 @@ class SlicedWasserstein(WassersteinMetric):
     title = "Sliced Wasserstein distance"
     label = "sliced W1"
     about = (
-        "Mean W1 over 64 random directions, the same for all rules, between 10 000 points per side. It "
+        "Mean W1 over 64 random directions, the same for all rules, between 10,000 points per side. It "
         "replaces the exact distance if there are many outputs."
     )
     rank = 180

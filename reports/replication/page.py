@@ -168,7 +168,10 @@ def small_forest(rulings: Rulings) -> Figure | None:
     axes.set(ylim=(len(rivals) - 0.5, -0.5), xlabel="lead of SDP in 1 − TV")
     axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.grid(visible=False, axis="y")
-    caption = "Medians over nets with 95 % intervals. Right of the dashed line SDP is more accurate."
+    caption = (
+        "Nets with 4 ReLU layers, outputs in two kinds of bins: medians with 95 % intervals. Right of the "
+        "dashed line SDP is more accurate."
+    )
     return Figure("figure-claim", "Lead of SDP over its rivals", caption, drawing)
 
 
@@ -487,23 +490,27 @@ class Rulings:
     def answer(self) -> str:
         """Whether the main claim holds, and how many statements do, in at most 40 words."""
         outcomes: dict[str, list[str]] = {}
+        open_rivals: list[str] = []
         leads = list(self.main_effects.values())
         for rival in leads[0] if leads else ():
             ranges = [effects[rival].range for effects in leads]
+            name = _without_remark(rival)
             if all(low > 0 for _, low, _ in ranges):
-                outcome = "is more accurate than"
+                outcomes.setdefault("more accurate than", []).append(name)
             elif all(high < 0 for _, _, high in ranges):
-                outcome = "is less accurate than"
+                outcomes.setdefault("less accurate than", []).append(name)
             else:
-                outcome = "depends on the partition against"
-            outcomes.setdefault(outcome, []).append(_without_remark(rival))
-        sentences = []
+                open_rivals.append(name)
+        sentences = [f"{self.main_verdict}."] if leads else []
         if outcomes:
             parts = [f"{outcome} {labels.listed(rivals)}" for outcome, rivals in outcomes.items()]
-            sentences = [f"{self.main_verdict}.", f"SDP {labels.listed(parts)}."]
+            sentences.append(f"SDP is {labels.listed(parts)}.")
+        if open_rivals:
+            sentences.append(f"Whether it beats {labels.listed(open_rivals)} depends on the bins.")
         supported, refuted = self.tally.get(Outcome.SUPPORTED, 0), self.tally.get(Outcome.REFUTED, 0)
-        count = labels.plural(sum(self.tally.values()), "statement")
-        return " ".join([*sentences, f"Of {count}, {supported} are supported and {refuted} refuted."])
+        total = sum(self.tally.values())
+        counts = f"{supported} are supported, {refuted} refuted and {total - supported - refuted} neither"
+        return " ".join([*sentences, f"Of {labels.plural(total, 'statement')}, {counts}."])
 
     @property
     def main_claim(self) -> str:

@@ -15,6 +15,7 @@ from sdp_ref.rules import Traits, traits
 from ...bench.metrics.references import references
 from ...bench.nets.architectures import NETWORKS
 from ...bench.noise import GAUSSIAN, name_of, parameter_of
+from ...bench.published import PUBLISHED
 
 
 def noise_symbol(family: str) -> str:
@@ -68,6 +69,8 @@ def activation_label(activation: str) -> str:
     name, _, parameters = activation.partition(":")
     if name in NETWORKS:
         return NETWORKS[name].title
+    if name in (_OWN, PUBLISHED):
+        return parameters.removeprefix(f"{PUBLISHED}:")
     label = ACTIVATIONS.written(name, "label", str) if name in ACTIVATIONS else name
     return f"{label} ({parameters})" if parameters else label
 

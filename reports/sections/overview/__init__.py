@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ....bench.metrics import Metric, recorded_metric
-from ....bench.noise import CAUCHY
+from ....bench.noise import CAUCHY, GAUSSIAN
 from ...results import MEASUREMENT, Results
 from ...section import Context, Section
 from ...site import OVERVIEW
@@ -75,10 +75,11 @@ class RankedUse:
     heavy: bool = False
 
 
+ERROR_FACTOR = "error factor"
 WHOLE = RankedUse("whole distribution", "1 − TV", ("tv_headline", "tv_principal"))
 USES = (
     RankedUse("class", "1 − TV of the class", ("tv_class",)),
-    RankedUse("standard deviations", "error factor", ("std_ratio",), shown=_factor),
+    RankedUse("standard deviations", ERROR_FACTOR, ("std_ratio",), shown=_factor),
     WHOLE,
     RankedUse("W1", "W1 / its floor", ("w1", "w1_certified"), _over_floor, _factor),
     RankedUse("Cauchy noise", "1 − TV", ("tv_joint",), heavy=True),
@@ -243,7 +244,7 @@ def _partial(
         rows = measurements[measurements["rule"].isin([rule, leader])].merge(units)
         pair = Overall.from_measurements(rows, use.score, traits, setting)
         if pair and pair.beats(rule, leader, len(others)):
-            means = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
+            means = [f"{traits.short(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
             text = f"in {pair.settings} of {overall.measured_settings} settings: {', '.join(means)}"
             better.append((pair.mean(rule), text))
     if not better:
@@ -262,7 +263,7 @@ def which_rule(
         results_by_use[row.use.title] = {name: result for name, result in families.items() if result}
     for use, result in published.items():
         nets = int(result.overall.nets.max()) + 1
-        results_by_use.setdefault(use, {})[f"{nets} nets that others published"] = result
+        results_by_use.setdefault(use, {})[f"the {nets} published nets with this metric"] = result
     sentences = []
     for use, results in results_by_use.items():
         families_of_action: dict[str, list[str]] = {}
@@ -271,6 +272,44 @@ def which_rule(
         advice = [f"{action} on {labels.listed(nets)}" for action, nets in families_of_action.items()]
         sentences.append(f"{use[0].upper()}{use[1:]}: {labels.listed(advice)}.")
     return brief(sentences)
+
+
+def uses_that_differ(rows: Sequence[UseRow], published: Mapping[str, UseResult]) -> list[str]:
+    """Titles of uses for which another rule is recommended on published nets than on some other nets."""
+    return [
+        row.use.title
+        for row in rows
+        if row.use.title in published
+        and any(result and result.advised != published[row.use.title].advised for result in row.results)
+    ]
+
+
+def depths_and_noise(named: Sequence[tuple[str, pd.DataFrame]]) -> str:
+    """Numbers of layers and noise levels of each family, over which means are taken."""
+    extents = []
+    for name, frame in named:
+        sigmas = frame["sigma"][frame["noise"] == GAUSSIAN.family]
+        if len(sigmas):
+            noise = f"σ = {sigmas.min():g} to {sigmas.max():g}"
+            extents.append(f"{name}: {labels.layers(frame['depth'])}, {noise}")
+    return "; ".join(extents)
+
+
+def on_shallowest(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits) -> str:
+    """Recommended rules on the shallowest nets of the first family, as a sentence; empty for one depth."""
+    if not named or named[0][1]["depth"].nunique() < 2:
+        return ""
+    _, frame = named[0]
+    depth = frame["depth"].min()
+    parts = []
+    for row in rows([("", frame[frame["depth"] == depth])], traits):
+        (result,) = row.results
+        if result and not row.use.heavy:
+            value = result.value(result.advised)
+            parts.append(f"{traits.short(result.advised)} for {row.use.title} ({value})")
+    if not parts:
+        return ""
+    return f"The depth decides: with {labels.layers([depth])}, the table would have {labels.listed(parts)}."
 
 
 WORDS = 40
@@ -299,7 +338,7 @@ def sampling_by_family(names: Sequence[str], rows: Sequence[UseRow], traits: Rul
         chosen = slower or [result for result in comparable if result.slowdown <= 1]
         if not chosen:
             continue
-        rules = labels.listed(list(dict.fromkeys(traits.label(result.ranking.leader) for result in chosen)))
+        rules = labels.listed(list(dict.fromkeys(traits.short(result.ranking.leader) for result in chosen)))
         counts = labels.span([result.samples[1] for result in chosen if result.samples], 0)
         if slower:
             factors = labels.span([float(f"{result.slowdown:.1g}") for result in slower], 0)
@@ -378,10 +417,12 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
         above=0.2,
         below=0.2,
     )
+    variants: set[str] = set()
     for axes, (use, result) in zip(axes_of_panels, shown, strict=True):
         best = sorted(result.overall.rules, key=result.overall.mean)[:_RANKED]
         if result.advised not in best:
             best[-1] = result.advised
+        variants.update(styled[rule].label for rule in best if styled[rule].label.startswith("DVIA"))
         scale = _SCALES[use.shown]
         for position, rule in enumerate(best):
             mean, half = result.overall.mean(rule), result.overall.half_width(rule)
@@ -401,6 +442,11 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
         axes.set_ylim(_RANKED - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
     caption = f"Mean over settings of {names[0]} with 95 % intervals, best first. Ringed: recommended."
+    if any(use.about == ERROR_FACTOR for use, _ in shown):
+        caption += " An error factor of 1.05 is 5 % off."
+    variants.discard("DVIA")
+    if variants:
+        caption += f" {labels.listed(sorted(variants))}: variants of DVIA."
     return Figure("figure-ranked", f"Best rules by use, {names[0]}", caption, drawing)
 
 
@@ -431,6 +477,10 @@ class Overview(Section):
             "families": names,
             "rows": table,
             "which_rule": which_rule(names, table, published, results.traits),
+            "published": bool(published),
+            "uses_that_differ": uses_that_differ(table, published),
+            "extents": depths_and_noise(named),
+            "on_shallowest": on_shallowest(named, results.traits),
             "when": when,
             "when_to_sample": when_to_sample(names, table, results.traits),
             "recommended": results.traits.recommended,

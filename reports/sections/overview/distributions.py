@@ -59,6 +59,7 @@ def distributions(traits: RuleTraits) -> Figure:
         "figure-distributions",
         "True and predicted distributions of an output",
         "A class score of a net with 4 ReLU layers for one flower of Iris with Gaussian noise. Grey: 10⁶ "
-        "samples of the truth. Lines: predictions. Marginal moment matching is far too narrow.",
+        "samples of the truth. Lines: predictions by SDP (stable distribution propagation), DVIA "
+        "(deterministic variational inference) and others. Marginal moment matching is far too narrow.",
         drawing,
     )

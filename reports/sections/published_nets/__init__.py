@@ -152,4 +152,4 @@ def ties(answers: Sequence[Answers], traits: RuleTraits) -> list[tuple[str, dict
     ).value_counts()
     shares = table.groupby(["rule", "use"]).size().unstack(fill_value=0) / settings
     order = shares.mean(axis=1).sort_values(ascending=False).index
-    return [(traits.label(str(rule)), dict(shares.loc[rule])) for rule in order]
+    return [(traits.short(str(rule)), dict(shares.loc[rule])) for rule in order]

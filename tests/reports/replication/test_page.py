@@ -25,6 +25,13 @@ def test_the_page_is_whole_and_fetches_nothing(made):
     assert anchors <= {*found.ids, "iris-tv", "choice"}
 
 
+def test_the_main_answer_is_brief_and_counts_every_statement():
+    rulings = page.Rulings.of(made_up.results(made_up.frame(depths=(4,))))
+    supported, refuted, neither = map(int, re.findall(r"(\d+) (?:are|refuted|neither)", rulings.answer))
+    assert supported + refuted + neither == len(rulings.statements)
+    assert len(rulings.answer.split()) <= 40
+
+
 def test_counts_and_filters_are_of_the_statements(made):
     total = sum(len(topic.statements) for topic in topics())
     text = made[PAPER.file]

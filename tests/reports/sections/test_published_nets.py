@@ -1,10 +1,18 @@
 """The section on published nets, from made-up measurements."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from sdp_bench.reports.sections.compute import verdicts
-from sdp_bench.reports.sections.overview import families, results_on_published, rows, which_rule
+from sdp_bench.reports.sections.overview import (
+    families,
+    results_on_published,
+    rows,
+    uses_that_differ,
+    which_rule,
+)
 from sdp_bench.reports.sections.published_nets import PublishedNets, answers_by_net, summary
 from sdp_bench.reports.sections.published_nets.comparison import transfers
 from tests.reports import made_up
@@ -87,8 +95,16 @@ def test_which_rule_is_answered_for_both_kinds_of_nets(frame, suite):
     on_published = results_on_published(frame, TRAITS)
     text = which_rule(names, rows(named, TRAITS), on_published, TRAITS)
     action = TRAITS.action(on_published["whole distribution"].advised)
-    assert text.startswith(f"Whole distribution: {action} on small ReLU nets and 3 nets that others pub")
+    assert text.startswith(f"Whole distribution: {action} on small ReLU nets and the 3 published nets")
     assert "published" not in which_rule(names, rows(named, TRAITS), {}, TRAITS)
+
+
+def test_uses_with_other_recommendations_on_published_nets_are_listed(frame, suite):
+    of_suite = rows(families(suite), TRAITS)
+    same = {row.use.title: row.results[0] for row in of_suite if row.results[0]}
+    assert uses_that_differ(of_suite, same) == []
+    use, result = next(iter(same.items()))
+    assert uses_that_differ(of_suite, same | {use: replace(result, advised="another")}) == [use]
 
 
 def test_a_rule_that_some_published_nets_do_not_support_differs(frame, suite):

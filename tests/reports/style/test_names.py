@@ -8,7 +8,7 @@ import pytest
 import sdp_ref
 from sdp_bench.bench.metrics.references import references
 from sdp_bench.reports.style import labels
-from sdp_bench.reports.style.names import LONGEST, NetKind, RuleTraits, distinct_labels
+from sdp_bench.reports.style.names import LONGEST, NetKind, RuleTraits, activation_label, distinct_labels
 from sdp_ref.rules import Traits
 from sdp_ref.rules import traits as rule_traits
 
@@ -24,6 +24,11 @@ from sdp_ref.rules import traits as rule_traits
 )
 def test_a_kind_of_nets_has_a_name_for_people(activation, depth, label):
     assert NetKind(activation, depth).label == label
+
+
+@pytest.mark.parametrize("activation", ["published:crepe", "own:published:crepe", "own:crepe"])
+def test_a_net_of_others_is_called_by_its_name_only(activation):
+    assert activation_label(activation) == "crepe"
 
 
 def test_an_image_classifier_is_known_by_its_architecture():
