@@ -252,7 +252,7 @@ def with_distances(inputs, seconds, **distances):
     )
 
 
-@pytest.mark.parametrize("inputs", [1, 6])
+@pytest.mark.parametrize("inputs", [1, 12])
 def test_the_cheapest_rule_tied_with_the_best_is_recommended(inputs):
     seconds = {"sdp": 1e-3, "dvia": 0.1, "marginal_sdp": 0.01}
     data = with_distances(inputs, seconds, sdp=0.3, dvia=0.1, marginal_sdp=0.1)

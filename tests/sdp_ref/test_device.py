@@ -144,6 +144,7 @@ LAWS = {
     **ENTERING,
     "singular": lambda m, s: sr.Gaussian(m, torch.ones(2, 3, 3, **DOUBLE)),
     "compressed": lambda m, s: laws.CompressedGaussian(m, covariance_of((3,)), *torch.zeros(2, 2, **DOUBLE)),
+    "skewed": lambda m, s: laws.Edgeworth(m, covariance_of((3,)), torch.ones(2, 3, 3, 3, **DOUBLE)),
     "uniform": lambda m, s: sr.LocationScale(m, s, Shape("uniform")),
     "student_t": lambda m, s: sr.LocationScale(m, s, Shape("student_t", 3.0)),
     "triangular": lambda m, s: sr.LocationScale(m, s, Shape("triangular")),
