@@ -50,7 +50,12 @@ def test_the_main_table_and_the_ratios_are_there_in_full(frame):
 def test_the_nets_learned(committed):
     frame = committed.columns_with_oracle(("activation", "experiment", "accuracy"))
     classifier = frame["activation"].map(lambda name: NetKind(str(name), 0).is_classifier).astype(bool)
-    others = ("iris-sensitivity", "iris-claims-recipe", "iris-claims-w1-recipes", "published")  # which need not
+    others = (
+        "iris-sensitivity",
+        "iris-claims-recipe",
+        "iris-claims-w1-recipes",
+        "published",
+    )  # which need not
     own = frame[~frame["experiment"].isin(others) & ~classifier]
     assert (own["accuracy"] >= POOR_ACCURACY).all()
 
