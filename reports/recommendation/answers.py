@@ -288,7 +288,7 @@ def _recommendation(
     """
     family, sigma = str(setting["noise"].iloc[0]), float(setting["sigma"].iloc[0])
     metric = recorded_metric(str(setting["metric"].iloc[0]))
-    replicates = Replicates.of(metric, setting, traits)
+    replicates = Replicates.of(metric, setting, traits, signs=True)
     ranked = [rule for rule in replicates.rules if not traits.is_reference(rule)]
     ranking = replicates.contest(ranked)
     if ranking is None:

@@ -214,7 +214,7 @@ def _comparison(
     values = part["value"].to_numpy()[part["rule"] == rule]
     other_values = part["value"].to_numpy()[part["rule"] == other]
     other_mean = float(metric.shown(other_values).mean())
-    pair = Replicates.of_scores(metric, scores.paired(rule, other), traits)
+    pair = Replicates.of_scores(metric, scores.paired(rule, other), traits, signs=True)
     outcome: ComparisonOutcome = "level"
     if not len(pair.values) or len(pair.rules) < 2:  # an infinite distance has no mean difference
         outcome = "unjudged"

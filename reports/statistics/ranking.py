@@ -208,19 +208,23 @@ class Replicates(Scores, PairedComparison):
     variance of Cameron, Gelbach and Miller without the term that they subtract, which can make it negative.
 
     `errors` include the spread over draws of a sampling rule. `sampling` names the rules that sample, among
-    these and others.
+    these and others. With `signs`, a rule is better on the inputs of one or two nets only if the sign test of
+    "better on most inputs" agrees with t, which is too liberal for few skewed errors.
     """
 
     sampling: frozenset[str]
+    signs: bool = False
 
     @classmethod
-    def of(cls, metric: Metric, measurements: pd.DataFrame, traits: RuleTraits) -> Replicates:
+    def of(
+        cls, metric: Metric, measurements: pd.DataFrame, traits: RuleTraits, signs: bool = False
+    ) -> Replicates:
         """Compare rules by the measurements of one metric; rules not measured on every pair are skipped."""
         rules = tuple(traits.in_order(measurements["rule"].unique()))
-        return cls.of_scores(metric, Scores.from_measurements(metric, measurements, rules), traits)
+        return cls.of_scores(metric, Scores.from_measurements(metric, measurements, rules), traits, signs)
 
     @classmethod
-    def of_scores(cls, metric: Metric, scores: Scores, traits: RuleTraits) -> Replicates:
+    def of_scores(cls, metric: Metric, scores: Scores, traits: RuleTraits, signs: bool = False) -> Replicates:
         """Compare the rules that have a finite score on every pair."""
         whole = np.isfinite(scores.values).all(0)
         rules = tuple(np.array(scores.rules, dtype=object)[whole])
@@ -232,6 +236,7 @@ class Replicates(Scores, PairedComparison):
             scores.nets,
             scores.inputs,
             frozenset(filter(traits.is_sampling, scores.rules)),
+            signs,
         )
 
     @property
@@ -279,10 +284,8 @@ class Replicates(Scores, PairedComparison):
     def p_better(self, rule: str, others: Sequence[str]) -> NDArray[np.float64]:
         """One-sided p-values of "`rule` is better than the other"; null hypothesis "as good or worse".
 
-        If all replicates show the same difference, the sign test replaces t. On the inputs of one or two
-        nets, t is too liberal for skewed errors, and p is the larger one of t and of the sign test of "better
-        on most inputs", which is exact. If nets and inputs are fixed, the errors of the measurements are
-        used, and p is 1 if one of them is unknown.
+        If all replicates show the same difference, the sign test replaces t. If nets and inputs are fixed,
+        the errors of the measurements are used, and p is 1 if one of them is unknown.
         """
         column, other_columns = self.rules.index(rule), [self.rules.index(other) for other in others]
         differences = self.values[:, other_columns] - self.values[:, [column]]  # positive: `rule` is better
@@ -297,7 +300,7 @@ class Replicates(Scores, PairedComparison):
             # The sign test has one sign for each level of the factor with the fewest levels, all equal.
             signs = np.where(means > self._negligible, 0.5 ** (freedom + 1), 1.0)
             p_values = np.where(error <= self._negligible, signs, stdtr(freedom, -means / error))
-        if self.net_count < MIN_LEVELS:
+        if self.signs and self.net_count < MIN_LEVELS:
             (inputs,) = self._random_factors(differences)
             wins = (inputs > self._negligible).sum(0)
             losses = (inputs < -self._negligible).sum(0)

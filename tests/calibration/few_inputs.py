@@ -199,7 +199,9 @@ def equal_rules(rng):
                 one_net = np.zeros(inputs, dtype=np.int64)
                 rules = ("one", "other")
                 unknown = np.full(values.shape, np.nan)
-                compared = Replicates(rules, values, unknown, one_net, np.arange(inputs), frozenset())
+                compared = Replicates(
+                    rules, values, unknown, one_net, np.arange(inputs), frozenset(), signs=True
+                )
                 wrong_trials += any(compared.beats(*names, comparisons=2) for names in (rules, rules[::-1]))
         text = f"class errors shifted to equal means, {inputs} inputs"
         yield Rate("one of two equal rules better", text, None, wrong_trials, trials * len(pairs))
@@ -233,7 +235,8 @@ def both_tests(errors, largest):
     one_net, numbers = np.zeros(inputs, dtype=np.int64), np.arange(inputs)
     unknown = np.full(errors.shape[1:], np.nan)
     compared = [
-        Replicates(("one", "other"), trial, unknown, one_net, numbers, frozenset()) for trial in errors
+        Replicates(("one", "other"), trial, unknown, one_net, numbers, frozenset(), signs=True)
+        for trial in errors
     ]
     return np.array([replicates.beats("one", "other", comparisons=2) for replicates in compared])
 

@@ -228,9 +228,9 @@ def test_on_inputs_of_one_net_a_better_rule_wins_on_significantly_many(inputs):
         gains = rng.uniform(0.09, 0.11, inputs)
         gains[:losses] = -0.001
         values = np.stack([np.zeros(inputs), gains], 1)
-        one_net = np.zeros(inputs, dtype=np.int64)
+        no_errors, one_net = np.zeros(values.shape), np.zeros(inputs, dtype=np.int64)
         replicates = Replicates(
-            ("sdp", "dvia"), values, np.full(values.shape, np.nan), one_net, np.arange(inputs), frozenset()
+            ("sdp", "dvia"), values, no_errors, one_net, np.arange(inputs), frozenset(), signs=True
         )
         t = ttest_1samp(gains, 0, alternative="greater").pvalue
         sign = binomtest(inputs - losses, inputs, alternative="greater").pvalue
@@ -256,9 +256,9 @@ def test_with_one_net_and_input_the_oracle_error_and_the_bound_of_sampling_count
 
 
 def test_inputs_are_replicates_where_nets_are_too_few():
-    _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=6))
+    _, condition = only(measured({"sdp": 0.2, "dvia": 0.4}, nets=1, inputs=5))
     assert not condition.fixed
-    assert (condition.design, condition.rankings[-1].best.tied) == ("1 net × 6 inputs", ())
+    assert (condition.design, condition.rankings[-1].best.tied) == ("1 net × 5 inputs", ())
 
 
 def test_depths_with_few_nets_are_judged_together_and_others_alone():
@@ -361,7 +361,7 @@ def test_settings_are_counted_by_family_of_nets():
     ):
         distances = {"sdp": 0.1, "unscented": 0.1} | {worse: 0.4}
         name = {"activation": kind, "network": network, "net": network}
-        parts.append(measured(distances, inputs=6, nets=1, metric="tv_principal", **name))
+        parts.append(measured(distances, inputs=4, nets=1, metric="tv_principal", **name))
     bands = bands_of(choice(checked(pd.concat(parts)), TRAITS))
     counts = how_often_best(bands)
     assert counts.attrs == {"attention": 3, "convolution": 1}
