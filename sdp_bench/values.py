@@ -343,7 +343,7 @@ NETS = Whole(1, 10_000)
 SEED = Whole(0, 2**63 - 1)
 RUNS = ListOf(WORD)
 SAMPLES = Whole(high=10**8)  # a lower limit is checked where a number is used
-W1_POINTS = Whole(high=20_000)
+W1_POINTS = Whole(100, 20_000)  # fewer have no floor
 DEPTHS = ListOf(Whole(high=1000))
 SIGMAS = ListOf(Real(high=1e18))  # their squares fit into float32
 POSITIVE = Real(0, is_open=True)

@@ -74,7 +74,8 @@ class Program:
         except NotImplementedError as error:
             raise UserError(
                 f"cannot read {self.address}: onnx2torch lacks an operator ({one_line(error)[:200]}); "
-                "export with opset_version=17, or write the net as Python code (path/to/net.py:build)"
+                f"export with opset_version={_OPSET}, convert the file by {self._conversion}, or write the net "
+                "as Python code (path/to/net.py:build)"
             ) from error
         except Exception as error:
             raise UserError(f"cannot read {self.address}: {one_line(error)[:300]}") from error
@@ -84,6 +85,14 @@ class Program:
         else:
             notes.extend(lines)
         return module
+
+    @property
+    def _conversion(self) -> str:
+        """Python code that converts an ONNX file to the operators that onnx2torch knows best."""
+        path = Path(self.address)
+        converted = str(path.with_stem(f"{path.stem}-{_OPSET}"))
+        model = f"version_converter.convert_version(onnx.load({str(path)!r}), {_OPSET})"
+        return f"`import onnx.version_converter; onnx.save(onnx.{model}, {converted!r})`"
 
     def _read(self, inputs: Mapping[str, Tensor] | None, notes: list[str]) -> nn.Module:
         try:
@@ -105,6 +114,10 @@ class Program:
             "it holds weights or a pickle (torch.save), not a net that can be run; give a function that "
             "makes the net and loads them, path/to/net.py:build"
         )
+
+
+_OPSET = 17
+"""Version of ONNX's operators of which onnx2torch converts most."""
 
 
 @dataclass(frozen=True)

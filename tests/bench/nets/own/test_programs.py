@@ -271,6 +271,24 @@ def test_an_onnx_model_gives_the_laws_of_its_module():
         assert torch.allclose(law.variance, right.variance, atol=1e-5)
 
 
+def test_the_error_on_a_new_operator_shows_how_to_convert_the_file(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 4])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 1])
+    axes = onnx.numpy_helper.from_array(np.array([1], np.int64), "axes")
+    mean = onnx.helper.make_node("ReduceMean", ["x", "axes"], ["y"])
+    graph = onnx.helper.make_graph([mean], "mean", [x], [y], [axes])
+    opset = onnx.helper.make_opsetid("", 18)
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    with pytest.raises(UserError, match="onnx2torch lacks an operator") as caught:
+        Program.find(str(path)).load()
+    exec(str(caught.value).split("`")[1], {})  # noqa: S102  the code that the message shows
+    values = torch.rand(3, 4, generator=torch.Generator().manual_seed(0))
+    net = Program.find(str(tmp_path / "net-17.onnx")).load()
+    torch.testing.assert_close(net(values), values.mean(1, keepdim=True))
+
+
 @pytest.mark.parametrize("location", ["initializer", "constant", "subgraph"])
 def test_onnx_weights_in_another_file_are_refused(location):
     onnx = pytest.importorskip("onnx")
