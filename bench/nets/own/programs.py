@@ -74,8 +74,8 @@ class Program:
         except NotImplementedError as error:
             raise UserError(
                 f"cannot read {self.address}: onnx2torch lacks an operator ({one_line(error)[:200]}); "
-                f"export with opset_version={_OPSET}, convert the file by {self._conversion}, or write the net "
-                "as Python code (path/to/net.py:build)"
+                f"export with opset_version={_OPSET}, convert the file by {self._conversion}, or write the "
+                "net as Python code (path/to/net.py:build)"
             ) from error
         except Exception as error:
             raise UserError(f"cannot read {self.address}: {one_line(error)[:300]}") from error
