@@ -355,7 +355,7 @@ def brier_factors(records: pd.DataFrame) -> pd.DataFrame:
     passes = _costs(rows, OPERATIONS).reindex(pd.MultiIndex.from_frame(scores.reset_index()[NET]))
     of_one_sample = scores["oracle"] * passes["oracle"].to_numpy()
     tables = []
-    for rule in scores.columns.intersection(RULES):
+    for rule in [rule for rule in RULES if rule in scores]:
         samples = of_one_sample / scores[rule].clip(lower=scores["oracle"])
         table = pd.DataFrame({"rule": rule, "factor": samples / passes[rule].to_numpy()})
         tables.append(table.dropna().reset_index())

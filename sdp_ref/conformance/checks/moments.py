@@ -434,7 +434,7 @@ def class_probabilities(subject: Subject, seed: int) -> Iterator[Case]:
             for net, x in cases.layers((widths,), name, seed):
                 last = cast(nn.Linear, [*net.children()][-1])
                 with torch.no_grad():
-                    last.bias -= net(x.mean)[0]
+                    last.bias.sub_(net(x.mean)[0])
                 yield Case(net, x, judge)
 
 
