@@ -518,8 +518,10 @@ def shares_by_noise(table: pd.DataFrame) -> Figure:
     caption = (
         f"Share of settings on {NETS[training]} nets in which {rule.replace('_', ' ')} is accurate enough "
         "and takes less than half the cost of the best sampler, with 95 % intervals. In up to "
-        f"{unresolved} % both are too accurate to compare."
+        f"{unresolved} %, both are too accurate to compare."
     )
+    if ONE in costs:
+        caption += " Time is for one input."
     return Figure("figure-shares", "When a rule takes less than sampling", caption, drawing)
 
 
