@@ -445,8 +445,8 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
         raise UserError(f"{address}: the net returns a NumPy array; write `return torch.as_tensor(...)`")
     if not isinstance(outputs, Tensor):
         raise UserError(
-            f"{address}: the net must return one tensor, got {described(outputs)} (shapes for a trial batch of "
-            f"{len(batch)} inputs); select one by its key, field or index, for example --net-output 0"
+            f"{address}: the net must return one tensor, got {described(outputs)} (shapes for a trial batch "
+            f"of {len(batch)} inputs); select one by its key, field or index, for example --net-output 0"
         )
     if outputs.ndim > 1 and outputs.shape[1] == len(batch) != len(outputs):
         raise UserError(
