@@ -290,7 +290,7 @@ def depths_and_noise(named: Sequence[tuple[str, pd.DataFrame]]) -> str:
     for name, frame in named:
         sigmas = frame["sigma"][frame["noise"] == GAUSSIAN.family]
         if len(sigmas):
-            noise = f"σ = {sigmas.min():g} to {sigmas.max():g}"
+            noise = f"σ\u00a0=\u00a0{sigmas.min():g} to {sigmas.max():g}"
             extents.append(f"{name}: {labels.layers(frame['depth'])}, {noise}")
     return "; ".join(extents)
 
