@@ -120,7 +120,7 @@ def outcomes(rows: Sequence[Mapping[Any, Any]]) -> pd.DataFrame:
 
     The ends of the interval of the mean are the means of the ends. They hold even if all indices are biased
     alike, and undecided inputs alone give no decision. `accurate`, `inaccurate` and `undecided` are numbers
-    of inputs by the outcome of each.
+    of inputs by their own outcome.
     """
     advice = []
     for (use, sigma), group in pd.DataFrame(rows).groupby(["use", "sigma"], sort=False):

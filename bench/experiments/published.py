@@ -25,7 +25,7 @@ _SLOW_RULES = ("unscented", "low_rank")
 """Rules that take up to a minute for an input with more components: twice as many passes, or wide factors."""
 _WIDE = 6000
 _MATRIX_RULES = ("moment_matching",)
-"""Rules whose matrices for a value with more components exceed their limit of 4 GiB, often after minutes."""
+"""Rules with matrices above their limit of 4 GiB for a value with more components, often after minutes."""
 _DECISION = "tv_class"
 """Metric of the largest output, which is not a decision in nets without classes."""
 

@@ -110,7 +110,7 @@ def brier_excess(
 
     It equals |p - q|^2. The estimate is the U-statistic of the independent true samples, with `true` counts
     (m,): without bias, so it can be negative. `predicted` are probabilities (m,), which need not be positive,
-    or with `draws` the frequencies of the classes among so many independent draws, whose noise is then
+    or with `draws` the frequencies of the classes among so many independent draws; their noise is then
     subtracted as well. n draws of the true law have the mean (1 - |p|^2) / n.
 
     References

@@ -100,7 +100,7 @@ def _with_spread(cell: Cell) -> str:
 
 
 def _curves(table: Table) -> tuple[dict[str, list[_Point]], list[_Point]]:
-    """Points of the first rules that have a line of their own, and those of the band."""
+    """Points of the first rules that have a separate line, and those of the band."""
     lines: dict[str, list[_Point]] = {}
     band: list[_Point] = []
     for column, rule in enumerate(table.rules):

@@ -122,7 +122,7 @@ class Subject:
         return self.predict(net, x, through(self._accurate)).detached()
 
     def law(self, net: Net, x: Law) -> Law:
-        """The law of which :meth:`estimate` returns the moments."""
+        """The law with the moments that :meth:`estimate` returns."""
         seed_globally(0)
         law: Law = self._accurate.propagate(net, x)
         return law

@@ -64,7 +64,7 @@ def scheduled(
 
     `errors` returns the context for a path and numbers of steps, such as `LayerwiseRule.step_errors`.
 
-    The covariances between their results are then as accurate as those within each. If no step can be
+    The covariances between their results are then as accurate as those within a step. If no step can be
     combined with another, the order is that of the net.
     """
     functions = [_function(step, operation) for step, operation in zip(steps, operations, strict=True)]

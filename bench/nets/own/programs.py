@@ -117,7 +117,7 @@ class Program:
 
 
 _OPSET = 17
-"""Version of ONNX's operators of which onnx2torch converts most."""
+"""Version of ONNX's operators: onnx2torch lacks many of later versions."""
 
 
 @dataclass(frozen=True)

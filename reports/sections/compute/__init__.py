@@ -51,7 +51,7 @@ KINK_DISTANCE = (
 CLASS_RULES = (*NAMED, "third_cumulants", "edgeworth")
 """Rules that are compared with plain samples by the Brier score of the class."""
 STRONGEST = "whitened_sobol"
-"""The sampler whose gain over the others is shown."""
+"""The sampler that the page compares with the others."""
 POINTS = ("unscented",)
 """Rules that run the net at points and do not look inside it."""
 _RESOLVED = 1.5
