@@ -101,7 +101,8 @@ class UseResult:
 
     `advised` is the cheapest rule tied with the most accurate one, whether it samples or not. `ranking` is
     that of the deterministic rules. `partial` names a rule that was measured in too few settings to be
-    compared and is better than the leader there.
+    compared and is better than the leader there. `ties` is the number of rules, sampling included, that are
+    the most accurate one or tied with it.
     """
 
     use: RankedUse
@@ -110,6 +111,12 @@ class UseResult:
     advised: str
     ranking: Ranking
     partial: str = ""
+    ties: int = 1
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether at most half of the rules are tied: with few nets, nearly all can be."""
+        return self.ties <= len(self.overall.rules) / 2
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -224,7 +231,8 @@ def _result(
         advised = ranking_of_all.cheapest(seconds)
     ranking = rank(overall, deterministic)
     partial = _partial(use, measurements, overall, ranking.leader, traits, setting)
-    return UseResult(use, overall, costs, advised, ranking, partial)
+    ties = 1 + len(ranking_of_all.tied)
+    return UseResult(use, overall, costs, advised, ranking, partial, ties)
 
 
 def _partial(
@@ -267,9 +275,15 @@ def which_rule(
     sentences = []
     for use, results in results_by_use.items():
         families_of_action: dict[str, list[str]] = {}
+        undecided = []
         for name, result in results.items():
-            families_of_action.setdefault(traits.action(result.advised), []).append(name)
+            if result.is_resolved:
+                families_of_action.setdefault(traits.action(result.advised), []).append(name)
+            else:
+                undecided.append(f"{name} ({result.ties} of {len(result.overall.rules)} rules are tied)")
         advice = [f"{action} on {labels.listed(nets)}" for action, nets in families_of_action.items()]
+        if undecided:
+            advice.append(f"undecided on {labels.listed(undecided)}")
         sentences.append(f"{use[0].upper()}{use[1:]}: {labels.listed(advice)}.")
     return brief(sentences)
 
@@ -280,6 +294,7 @@ def uses_that_differ(rows: Sequence[UseRow], published: Mapping[str, UseResult])
         row.use.title
         for row in rows
         if row.use.title in published
+        and published[row.use.title].is_resolved
         and any(result and result.advised != published[row.use.title].advised for result in row.results)
     ]
 

@@ -52,9 +52,11 @@ class Transfer:
         if rule == self.published.advised:
             return "same"
         if self.supported < self.nets:
-            return f"differs: it supports {self.supported} of {self.nets} nets"
+            return f"differs: the rule supports {self.supported} of {self.nets} nets"
         if rule not in overall.rules:
             return "not measured"
+        if not self.published.is_resolved:
+            return f"undecided: {self.published.ties} of {len(overall.rules)} rules are tied"
         leader = overall.rules[0]
         if not math.isfinite(overall.half_width(leader)):
             return "undecided: too few nets and inputs"

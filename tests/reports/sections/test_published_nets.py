@@ -113,7 +113,7 @@ def test_a_rule_that_some_published_nets_do_not_support_differs(frame, suite):
     results = made_up.Results(suite)
     compared = {row.use.title: row for row in transfers(results, frame[~is_left_out])}
     assert compared["class"].suite.advised == best
-    assert compared["class"].verdict == "differs: it supports 2 of 3 nets"
+    assert compared["class"].verdict == "differs: the rule supports 2 of 3 nets"
     assert not compared["class"].is_compared
 
 
@@ -125,3 +125,18 @@ def test_the_page_answers_for_each_net(frame, suite):
     assert "Is linearisation enough?" in page
     assert page.count("<h3") == 3 + len(context["uses"])
     assert PublishedNets().build(made_up.Results(suite)) is None
+
+
+def test_nothing_is_recommended_if_most_rules_are_tied(frame, suite):
+    named = families(suite)
+    names = [name for name, _ in named]
+    resolved = results_on_published(frame, TRAITS)["whole distribution"]
+    tied = replace(resolved, ties=len(resolved.overall.rules))
+    assert resolved.is_resolved
+    assert not tied.is_resolved
+    text = which_rule(names, rows(named, TRAITS), {"whole distribution": tied}, TRAITS)
+    rules = len(resolved.overall.rules)
+    assert f"undecided on the 3 published nets with this metric ({rules} of {rules} rules are tied)" in text
+    assert (
+        uses_that_differ(rows(named, TRAITS), {"whole distribution": replace(tied, advised="another")}) == []
+    )
