@@ -62,11 +62,12 @@ _CHECK = """
 ## Independent check
 
 On 2026-11-29 somebody who had not seen the methods checked the answers against Sobol points, quadrature and
-own samples, before the last changes to `advise`. Intervals are exact binomial ones.
+own samples, before the last changes to `advise`. Intervals are exact binomial ones. The functions have 1 to 6
+inputs and noise mostly near the limit.
 
 | answer | cases | wrong | undecided |
 | --- | --- | --- | --- |
-| `advise`, standard deviations, 20 smooth functions of 1 to 6 inputs, mostly near the limit | 546 | 0 % (0 to 0.7) | 6.2 % |
+| `advise`, standard deviations, 20 smooth functions | 546 | 0 % (0 to 0.7) | 6.2 % |
 | `advise`, whole distribution, the same functions | 546 | 1.3 % (0.5 to 2.6); "accurate" 0.6 % (0 to 3.2) | 8.6 % |
 | within a factor of 1.1 of the limit | 88 | 8.0 % (3.3 to 16) | 40.9 % |
 | `advise`, standard deviations, 11 nets trained for the check | 141 | 0.7 % (0 to 3.9) | 3.5 % |
