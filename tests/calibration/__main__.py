@@ -68,7 +68,7 @@ inputs and noise mostly near the limit.
 | answer | cases | wrong | undecided |
 | --- | --- | --- | --- |
 | `advise`, standard deviations, 20 smooth functions | 546 | 0 % (0 to 0.7) | 6.2 % |
-| `advise`, whole distribution, the same functions | 546 | 1.3 % (0.5 to 2.6); "accurate" 0.6 % (0 to 3.2) | 8.6 % |
+| `advise`, whole distribution, the same functions | 546 | 1.3 % (0.5 to 2.6) | 8.6 % |
 | within a factor of 1.1 of the limit | 88 | 8.0 % (3.3 to 16) | 40.9 % |
 | `advise`, standard deviations, 11 nets trained for the check | 141 | 0.7 % (0 to 3.9) | 3.5 % |
 | `advise`, whole distribution, the same nets | 141 | 0 % (0 to 2.6) | 3.5 % |
@@ -77,9 +77,9 @@ inputs and noise mostly near the limit.
 | verdicts, 3 to 40 replicates, level 0.05 | 4000 each | at most 4.4 % | |
 | `sample`, 95 % intervals of five laws | 400 | 4.5 % | |
 
-Two rules with equal means were distinguished in up to 13 % of cases with lognormal differences of scale 1, and
-in up to 86 % if 2 % of the inputs decide the mean. A slow-down by 15 % was missed in two of two checks on a
-machine with a load of 8 to 13.
+Two rules with equal means were distinguished in up to 13 % of cases with lognormal differences of scale 1,
+and in up to 86 % if 2 % of the inputs decide the mean. A slow-down by 15 % was missed in two of two checks on
+a machine with a load of 8 to 13.
 """
 _HIGH = """
 ## Largest rates
