@@ -83,7 +83,7 @@ def test_one_of_several_outputs_is_named_by_its_key_and_the_keys_are_listed(samp
         estimate, low, high = (float(line.split()[place].strip("()")) for place in (3, 4, 6))
         assert abs(estimate - exact) < high - low
     for words, message in (
-        ((), "must return one tensor, got dict of loc (4, 1), scale (4, 1) (shapes for a trial"),
+        ((), "must return one tensor, got dict of loc (4, 1), scale (4, 1) (for a trial"),
         (("--net-output", "sigma"), "there is no output 'sigma': there are loc, scale"),
     ):
         code, _, err = sampled(*words, net="net.py:Law")

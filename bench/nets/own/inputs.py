@@ -77,7 +77,7 @@ def dtype_of(net: nn.Module) -> torch.dtype:
 def picked(made: Any, path: str) -> Any:
     """Return a part of a net's result, by keys, fields and indices separated by dots."""
     for part in path.split(".") if path else ():
-        inside = _inside(made)
+        inside = parts_of(made)
         if part not in inside:
             names = f": there are {', '.join(inside)}" if inside else ""
             raise UserError(f"there is no output '{path}'{names} in {described(made)}")
@@ -91,12 +91,13 @@ def described(made: Any) -> str:
         return f"a tensor of shape {tuple(made.shape)}"
     inside = ", ".join(
         f"{name} {tuple(value.shape)}" if isinstance(value, Tensor) else f"{name} ({type(value).__name__})"
-        for name, value in list(_inside(made).items())[:8]
+        for name, value in list(parts_of(made).items())[:8]
     )
     return type(made).__name__ + (f" of {inside}" if inside else "")
 
 
-def _inside(made: Any) -> dict[str, Any]:
+def parts_of(made: Any) -> dict[str, Any]:
+    """Return the parts of a net's result by key, field or index; empty if it has none."""
     if isinstance(made, Mapping):
         return {str(key): value for key, value in made.items()}
     if is_dataclass(made) and not isinstance(made, type):

@@ -29,7 +29,7 @@ from ...plugins.code import Code, no_exit
 from ...published import PUBLISHED
 from ...text import public
 from ..storage import from_file, to_file
-from .inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, read_inputs
+from .inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, parts_of, read_inputs
 from .programs import ENDS, PICKLED, Program, PublishedProgram
 
 KIND = "own"
@@ -445,8 +445,9 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
         raise UserError(f"{address}: the net returns a NumPy array; write `return torch.as_tensor(...)`")
     if not isinstance(outputs, Tensor):
         raise UserError(
-            f"{address}: the net must return one tensor, got {described(outputs)} (shapes for a trial batch "
-            f"of {len(batch)} inputs); select one by its key, field or index, for example --net-output 0"
+            f"{address}: the net must return one tensor, got {described(outputs)} (for a trial batch of "
+            f"{len(batch)} inputs); select one by its key, field or index: "
+            f"--net-output {next(iter(parts_of(outputs)), '...')}"
         )
     if outputs.ndim > 1 and outputs.shape[1] == len(batch) != len(outputs):
         raise UserError(

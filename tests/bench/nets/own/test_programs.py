@@ -214,7 +214,7 @@ def test_what_is_looked_at_is_part_of_what_a_net_is(two):
             "x.npy",
             "inputs_embeds",
             None,
-            r"one tensor, got dict of logits \(6, 3\), hidden \(Output\); --net-output",
+            r"one tensor, got dict of logits \(6, 3\), hidden \(Output\) .*: --net-output logits",
         ),
         ("Two", "x.npy", "inputs_embeds", "logit", "no output 'logit': there are logits, hidden in dict"),
         ("Two", "x.npy", "inputs_embeds", "logits.0", "no output 'logits.0' in a tensor of shape"),
