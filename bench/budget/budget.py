@@ -21,7 +21,7 @@ from ..executors.local import Limits, in_separate_process
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN, Noise
 from .groups import Group, groups_of
-from .sobol import CONFIDENCE, sobol_indices
+from .sobol import CONFIDENCE, Indices, sobol_indices
 
 Array = NDArray[np.float64]
 
@@ -56,54 +56,73 @@ def budget_of(
     """
     generator = torch.Generator().manual_seed(seed)
     inputs, others = (law.sample(samples, generator)[:, 0].flatten(1) for _ in range(2))
-    a = _outputs(net, inputs, law)
-    outputs = a.shape[1]
+    outputs = _outputs(net, inputs, law)
     linear, note = _linear_shares(net, law, groups)
-    is_constant = a.std(0) <= _CONSTANT * np.abs(a).max(0)
-    shape = len(groups), outputs
-    indices = {name: np.full(shape, math.nan) for name in ("first", "total", "largest")}
-    margins = {name: np.full(shape, math.nan) for name in ("first", "total")}
+    indices = None
     if _are_independent(law, groups):
-        if samples * len(groups) * outputs > _MOST_VALUES:
-            raise UserError(
-                f"{outputs} outputs and {len(groups)} groups need too much memory; select an output "
-                "(--net-output) or use fewer groups (--groups)"
-            )
-        b = _outputs(net, others, law)
-        exchanged = np.empty((len(groups), samples, outputs))
-        for position, group in enumerate(groups):
-            mask = torch.from_numpy(group.mask)
-            exchanged[position] = _outputs(net, torch.where(mask, others, inputs), law)
-        found = sobol_indices(a, b, exchanged)
-        indices = {"first": found.first, "total": found.total, "largest": found.is_largest}
-        margins = {"first": found.first_margin, "total": found.total_margin}
+        indices = _sobol_indices(net, law, groups, inputs, others, outputs)
     else:
-        note = "; ".join(filter(None, (note, DEPENDENT)))
+        note = f"{note}; {DEPENDENT}" if note else DEPENDENT
+    is_constant = outputs.std(0) <= _CONSTANT * np.abs(outputs).max(0)
     rows = []
-    for output in range(outputs):
+    for output in range(outputs.shape[1]):
+        lacks_linear = np.isnan(linear[:, output]).any() and not note.startswith(NO_GRADIENT)
+        note_of_output = "; ".join(filter(None, (note, LINEAR_CONSTANT if lacks_linear else "")))
         for position, group in enumerate(groups):
             row: dict[str, Any] = {"output": output, "group": group.name}
             row["linear"] = linear[position, output]
-            for name in ("first", "total"):
-                value, margin = indices[name][position, output], margins[name][position, output]
-                low, high = max(0.0, value - margin), min(1.0, value + margin)
-                if math.isnan(value):
-                    low = high = math.nan
-                row |= {name: value, f"{name}_low": low, f"{name}_high": high}
-            largest = indices["largest"][position, output]
-            row["largest"] = "undecided" if math.isnan(largest) else "yes" if largest else "no"
-            row |= _correlation(inputs, a[:, output], group)
+            row |= _index_columns(indices, position, output)
+            row |= _correlation(inputs, outputs[:, output], group)
+            row["note"] = note_of_output
             if is_constant[output]:
-                row |= dict.fromkeys((name for name in row if name not in ("output", "group")), math.nan)
-                row["largest"] = "undecided"
-            reasons = [note]
-            if is_constant[output]:
-                reasons = [CONSTANT]
-            elif np.isnan(linear[:, output]).any() and not note.startswith(NO_GRADIENT):
-                reasons.append(LINEAR_CONSTANT)
-            row["note"] = "; ".join(filter(None, reasons))
+                row = dict.fromkeys(row, math.nan) | {
+                    "output": output,
+                    "group": group.name,
+                    "largest": "undecided",
+                    "note": CONSTANT,
+                }
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _sobol_indices(
+    net: nn.Module, law: Law, groups: Sequence[Group], inputs: Tensor, others: Tensor, outputs: Array
+) -> Indices:
+    """Evaluate the net with each group of `inputs` taken from `others`, and return the Sobol indices."""
+    samples, count = outputs.shape
+    if samples * len(groups) * count > _MOST_VALUES:
+        raise UserError(
+            f"{count} outputs and {len(groups)} groups need too much memory; select an output "
+            "(--net-output) or use fewer groups (--groups)"
+        )
+    exchanged = np.empty((len(groups), samples, count))
+    for position, group in enumerate(groups):
+        mask = torch.from_numpy(group.mask)
+        exchanged[position] = _outputs(net, torch.where(mask, others, inputs), law)
+    return sobol_indices(outputs, _outputs(net, others, law), exchanged)
+
+
+def _index_columns(indices: Indices | None, position: int, output: int) -> dict[str, Any]:
+    """Sobol indices of a group with their intervals, clipped to what a share can be; NaN without indices."""
+    columns = ("first", "first_low", "first_high", "total", "total_low", "total_high")
+    row: dict[str, Any] = dict.fromkeys(columns, math.nan)
+    row["largest"] = "undecided"
+    if indices is None:
+        return row
+    cell = position, output
+    estimates = {
+        "first": (indices.first[cell], indices.first_margin[cell]),
+        "total": (indices.total[cell], indices.total_margin[cell]),
+    }
+    for name, (value, margin) in estimates.items():
+        if not math.isnan(value):
+            row[name] = value
+            row[f"{name}_low"] = max(0.0, value - margin)
+            row[f"{name}_high"] = min(1.0, value + margin)
+    is_largest = indices.is_largest[cell]
+    if not math.isnan(is_largest):
+        row["largest"] = "yes" if is_largest else "no"
+    return row
 
 
 def budget_on(

@@ -189,7 +189,7 @@ def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[An
 def _budget(
     net: OwnNet, request: ValidationRequest, settings: Settings, progress: Progress
 ) -> list[dict[Any, Any]]:
-    """Uncertainty budget; empty if there is none."""
+    """Uncertainty budget; empty if it was not requested."""
     progress.say("uncertainty budget")
     design = settings.design
     try:

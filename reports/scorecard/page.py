@@ -95,7 +95,7 @@ class Scorecard:
 
     @property
     def budget_lines(self) -> list[str]:
-        """The uncertainty budget in words; empty if there is none."""
+        """The uncertainty budget in words; empty without `--budget`."""
         if self.budget.empty:
             return []
         name = str(self.frame["activation"].iloc[0]) if len(self.frame) else "this net"
