@@ -162,8 +162,9 @@ SHOWN = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAG
 
 
 def scripted(name, tmp_path, **variables):
-    """What a step's script prints with an `sdp-bench` and a `python` that print their words."""
+    """What a step's script prints with an `sdp-bench`, a `python` and a `git fetch` that print their words."""
     programs = dict.fromkeys(("sdp-bench", "python"), r'printf "%s\n" "$0" "$@"')
+    programs["git"] = 'if [ $1 = fetch ]; then echo "$@"; else false; fi'
     done = script_run(STEPS[name]["run"], tmp_path, programs, FOLDER=str(tmp_path), **variables)
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if "/programs/" not in line]
@@ -171,13 +172,18 @@ def scripted(name, tmp_path, **variables):
 
 def test_the_action_calls_the_command_with_what_it_was_given(tmp_path):
     rules = "my rule.py:MyRule,sdp;$(exit 1)"
-    words = scripted("Check", tmp_path, BASELINE="a b.json", RULES=rules, OPTIONS="--no-speed\n\n--seed=3\n")
+    options = "--allow-new\n\n--seed=3\n"
+    given = {"BASELINE": "a b.json", "RULES": rules, "AGAINST": "0a1b", "OPTIONS": options}
+    fetched, *words = scripted("Check", tmp_path, **given)
+    assert fetched == "fetch --quiet --depth=1 origin 0a1b"
     found = parsed(words).params
-    assert (str(found["baseline"]), found["speed"], found["seed"]) == ("a b.json", False, 3)
+    assert (str(found["baseline"]), found["allow_new"], found["seed"]) == ("a b.json", True, 3)
+    assert found["against"] == "0a1b"
     assert found["rules"] == tuple(rules.split(","))
     assert found["junit_file"] == tmp_path / "junit.xml"
     assert found["badge_files"] == (tmp_path / "badge.svg", tmp_path / "badge.json")
-    assert parsed(scripted("Check", tmp_path, BASELINE="b", RULES="", OPTIONS="")).params["rules"] is None
+    least = parsed(scripted("Check", tmp_path, BASELINE="b", RULES="", AGAINST="", OPTIONS="")).params
+    assert (least["rules"], least["against"]) == (None, None)
 
 
 def test_no_input_is_pasted_into_a_script_and_what_tells_runs_after_a_failure_too():
@@ -215,11 +221,9 @@ def test_the_commands_of_the_page_run_as_printed(tmp_path):
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sdp-bench").symlink_to(Path(sys.executable).with_name("sdp-bench"))
-    # Times depend on what else the machine does, and are no part of what is printed.
-    script = walked().replace("--junit", "--no-speed --junit")
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-e", "-c", script],
+        ["bash", "-e", "-c", walked()],
         cwd=tmp_path,
         env={**os.environ, "PATH": path},
         capture_output=True,

@@ -60,6 +60,11 @@ def limited(limits: Limits) -> Iterator[None]:
         _limits.reset(token)
 
 
+def limits_here() -> Limits:
+    """Return the limits that `limited` has set."""
+    return _limits.get()
+
+
 def in_separate_process(
     fn: Callable[..., T],
     /,

@@ -1,4 +1,4 @@
-"""The regression gate: compares rules with a baseline of their predictions and times.
+"""The regression gate: compares predictions of rules with a baseline, and times with an older version.
 
 Each rule is judged case by case (cells and probes, see `cases`); its most severe case decides. The tables of
 decisions are in ``docs/ci.md``.

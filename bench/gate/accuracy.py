@@ -29,7 +29,7 @@ def judge(
 ) -> GateVerdict:
     """Compare predictions, by rule and case, with the baseline's; `draw` seeds the fresh oracles."""
     findings = [
-        Finding(name, "", Status.NEW, "not compared; --update adds it")
+        Finding(name, "", Status.NEW, "not in the baseline; --update adds it")
         for name in predicted
         if name not in baseline.rules
     ]

@@ -1,4 +1,4 @@
-"""The baseline: predictions and times of rules when they were last accepted, as a JSON file.
+"""The baseline: predictions of rules when they were last accepted, as a JSON file.
 
 Floats are written so that reading restores every bit. Each prediction has one line, so that a diff shows
 which rule changed in which cell. The entry of each rule has a digest, so that a damaged or hand-edited file
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,7 @@ from .predictions import GatePrediction
 
 FORMAT = "sdp-bench gate baseline"
 VERSION = 6
-_WITHOUT_TIMES = 5  # version with times of one process, which cannot be compared; its predictions can
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Times of a rule relative to a regular forward pass, one from each of several processes."""
-
-    ratios: tuple[float, ...]
+_READABLE = (5, 6)  # they may also have times, which are ignored
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,28 +31,17 @@ class RuleBaseline:
     """Baseline of one rule."""
 
     answers: dict[str, GatePrediction]  # by the key of the cell or probe
-    cpu: str = ""  # processor on which `speed` was measured
-    speed: dict[str, Speed] = field(default_factory=dict)  # by the net's name; may be empty
 
     def to_json(self) -> dict[str, Any]:
-        plain = {
-            "predictions": {key: answer.to_json() for key, answer in self.answers.items()},
-            "cpu": self.cpu,
-            "speed": {net: list(speed.ratios) for net, speed in self.speed.items()},
-        }
-        plain = {name: value for name, value in plain.items() if value}
+        plain = {"predictions": {key: answer.to_json() for key, answer in self.answers.items()}}
         return {"digest": _digest(plain), **plain}
 
     @classmethod
-    def from_json(cls, name: str, plain: dict[str, Any], version: int) -> RuleBaseline:
+    def from_json(cls, name: str, plain: dict[str, Any]) -> RuleBaseline:
         """Inverse of `to_json`; a ValueError if the digest is not that of the content."""
         if plain.pop("digest", "") != _digest(plain):
             raise ValueError(f"the content of rule '{name}' does not match its digest")
-        answers = {key: GatePrediction.from_json(answer) for key, answer in plain["predictions"].items()}
-        speeds = plain.get("speed", {})
-        if version == _WITHOUT_TIMES or not speeds:
-            return cls(answers)
-        return cls(answers, plain["cpu"], {net: Speed(tuple(ratios)) for net, ratios in speeds.items()})
+        return cls({key: GatePrediction.from_json(answer) for key, answer in plain["predictions"].items()})
 
 
 def _digest(plain: Mapping[str, Any]) -> str:
@@ -106,16 +88,14 @@ def read(path: Path, asked: Sequence[str] = ()) -> Baseline:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise UserError(f"{path} is not a baseline of sdp-bench check")
     version = content.get("version")
-    if version not in (_WITHOUT_TIMES, VERSION):
+    if version not in _READABLE:
         raise UserError(
             f"{path} has version {version} of the format, but this release reads version {VERSION}; delete "
             "the file and create it again with --update"
         )
     try:
         cases = dict(content["cases"])
-        rules = {
-            name: RuleBaseline.from_json(name, plain, version) for name, plain in content["rules"].items()
-        }
+        rules = {name: RuleBaseline.from_json(name, plain) for name, plain in content["rules"].items()}
         others = [name for name, rule in rules.items() if rule.answers.keys() != cases.keys()]
         reason = f"rule '{others[0]}' has predictions of other cells than the file" if others else ""
         found = Baseline(dict(content["environment"]), cases, rules)

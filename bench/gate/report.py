@@ -27,7 +27,7 @@ def table(outcome: CheckOutcome) -> list[dict[str, str]]:
     Cells and probes are those with the most severe status, of all; the change of the mean is in standard
     deviations, and that of the covariance is relative. Both are the largest over all cells. The error is the
     KL divergence to a fresh oracle, now and before, in the cell where it is largest. The time is relative to
-    the baseline's, on the slowest net.
+    the older version's, on the net where this is largest.
     """
     by_kind = {verdict.kind: verdict for verdict in outcome.verdicts}
     rules = {f.subject: None for verdict in outcome.verdicts for f in verdict.findings}
@@ -79,8 +79,18 @@ def text(outcome: CheckOutcome) -> str:
     lines.append("")
     for verdict in outcome.verdicts:
         lines += [verdict.summary, f"  {verdict.note}"]
+    lines += _not_compared(outcome)
     lines.append(f"verdict: {_word(outcome)}")
     return "\n".join([*lines, *(f"next, {step}" for step in outcome.next_steps)])
+
+
+def _not_compared(outcome: CheckOutcome) -> list[str]:
+    kinds = {verdict.kind for verdict in outcome.verdicts}
+    options = {
+        accuracy.KIND: "--baseline ci.json",
+        speed.KIND: "--against main, or another revision or folder",
+    }
+    return [f"{kind}: not compared; give {option}" for kind, option in options.items() if kind not in kinds]
 
 
 def badge(outcome: CheckOutcome) -> Badge:
@@ -114,6 +124,7 @@ def markdown(outcome: CheckOutcome) -> str:
     """Return the summary for a pull request: verdicts, table of rules, notable findings, next steps."""
     lines = [f"### sdp-bench check: {_word(outcome)}", ""]
     lines += [f"- {to_markdown(f'{verdict.summary}; {verdict.note}')}" for verdict in outcome.verdicts]
+    lines += [f"- {to_markdown(line)}" for line in _not_compared(outcome)]
     rows = [[code(row["rule"]), *(to_markdown(row[name]) for name in COLUMNS[1:])] for row in table(outcome)]
     lines += _markdown_table(COLUMNS, rows)
     rows, more = [], 0

@@ -1,246 +1,277 @@
-"""The verdict on speed: times relative to a regular forward pass, measured in the same processes.
+"""The verdict on speed: the times of two versions of a rule, measured alternately in one session.
 
-The layout of memory and the load of the machine change the ratio of two times from process to process. A
-process therefore counts as one observation, and a comparison measures in as many fresh processes as it needs:
-a group-sequential test on the logarithm of the ratio.
+The layout of memory and the load of the machine change times from process to process. A pair of processes,
+one for each version, therefore counts as one observation, and a comparison measures as many fresh pairs as it
+needs: a group-sequential test on the logarithm of the ratio of the two times.
 """
 
 from __future__ import annotations
 
-import functools
+import json
 import math
+import os
+import pickle
 import statistics
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import torch
+from sdp_ref.errors import on_one_line
 
 from ..datasets.base import stratified_rows
-from ..environment import busy, cpu_name
-from ..errors import MeasuredCodeError, RunFailedError, measured_code, one_line
-from ..executors.local import in_separate_process
-from ..experiments.law_group import LawGroup
-from ..experiments.predict import prepared, seeds_of
+from ..environment import busy
+from ..executors.local import limits_here
 from ..nets import net as trained
-from ..noise import GAUSSIAN
 from ..plugins.plugin import Plugin
-from .baseline import Baseline, RuleBaseline, Speed
+from ..text import public
 from .cases import GateScope
 from .predictions import CheckedRule
 from .verdict import Finding, GateVerdict, Status, Step
+from .versions import OldRule, OldVersion
+from .worker import OVER_MEMORY
 
 KIND = "speed"
-DETECTED = 1.15
+DETECTED = 1.10
 """Factor of a slow-down that a check should see: measuring ends early only if it is excluded."""
 TOLERANCE = 1.03
-"""Factor between the ratios of two sessions on the same machine that is not a slow-down."""
+"""Factor between the times of two versions that is not a slow-down."""
 FALSE_ALARMS = 0.01
 """Probability of a false alarm in a whole check, divided over its comparisons and looks (Bonferroni)."""
 MISSES = 0.05
 """One-sided probability with which a look excludes a slow-down by `DETECTED` although there is one."""
 
-_LEAST = 2e-3  # s per timing: shorter work is repeated
-_MOST_REPEATS = 1000
+_TURN = 2e-3  # s
+_TIME = 1e-4  # s; shorter work is repeated
+_MOST_REPETITIONS = 1000
 _BATCH = 8
 _SIGMA = 1.0
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    # Otherwise glibc returns memory to the system and requests it again in each call, or not, by chance:
+    # times of equal code differed by up to 50 % between processes.
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),
+    "MALLOC_TRIM_THRESHOLD_": str(2**40),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
+_WORKER = Path(__file__).with_name("worker.py")
 
-Work = Callable[[], object]
-Clock = Callable[[], float]
-Stopwatch = Callable[[], float]
-"""Measures a work and returns its seconds."""
 Pair = tuple[str, str]
 """Spec of a rule and name of a net."""
-Groups = Mapping[str, LawGroup]
+Observation = float | tuple[Status, str]
+"""Logarithm of new over old time, or the status of a comparison that is not possible, and why."""
 
 
 @dataclass(frozen=True)
 class Timing:
     """How times are measured."""
 
-    clock: Clock = time.process_time  # other programs hardly change the processor time
-    rounds: int = 10  # in a process
-    looks: tuple[int, ...] = (3, 6, 12, 24, 48)  # numbers of processes after which a comparison may end
-    processes: int = 24  # of a baseline
-    cpu: str = field(default_factory=cpu_name)
+    clock: Callable[[], float] = time.process_time  # other programs hardly change the processor time
+    rounds: int = 10  # of a pair of processes
+    looks: tuple[int, ...] = (3, 6, 12, 24, 48)  # numbers of pairs after which a comparison may end
 
 
-Times = dict[Pair, float | str]
-"""Times relative to the regular pass, from one process, or why a rule cannot be timed."""
+class _NotTimedError(Exception):
+    def __init__(self, status: Status, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
-def times(
-    pairs: Collection[Pair], rules: Mapping[str, CheckedRule], groups: Groups, rounds: int, clock: Clock
-) -> Times:
-    """Return times of rules on nets, relative to regular passes, from a fresh process.
+class _Worker:
+    """A process that times rules of one version, see `worker`; it ends with the block."""
 
-    A plug-in is timed in a separate process. `clock` must be picklable.
+    def __init__(self, path: list[str], setup: bytes, *, is_old: bool) -> None:
+        self._unsent, self._is_old = setup, is_old
+        self._limits, self._is_late = limits_here(), False
+        memory = self._limits.memory
+        argument = json.dumps([path, None if memory is None else memory * 2**30])
+        command = [sys.executable, "-P", "-B", str(_WORKER), argument]
+        self._process = subprocess.Popen(  # noqa: S603  this Python and a file of this package
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **_ENVIRONMENT}
+        )
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        with suppress(OSError):  # what was not sent
+            self._process.communicate()
+
+    def seconds(self, pair: Pair, times: int = 1, repetitions: int = 1) -> float:
+        """Return the least of some times, each of repeated executions, or raise a `_NotTimedError`."""
+        alarm = threading.Timer(self._limits.seconds or threading.TIMEOUT_MAX, self._stop)
+        alarm.start()
+        answer = self._answer((*pair, times, repetitions))
+        alarm.cancel()
+        if isinstance(answer, float) and answer > 0:
+            return answer
+        if isinstance(answer, str):
+            reason = public(on_one_line(answer))
+        elif answer is not None:
+            reason = "too short to be timed"
+        elif self._is_late:
+            reason = f"stopped at the time limit of {self._limits.seconds:g} s"
+        elif self._process.wait() == OVER_MEMORY:
+            reason = f"stopped at the memory limit of {self._limits.memory:g} GiB"
+        else:
+            reason = "the worker process died (it ended itself, was killed, or was out of memory)"
+        if self._is_old:
+            raise _NotTimedError(Status.NEW, f"the older version fails: {reason}")
+        raise _NotTimedError(Status.FAILED, reason)
+
+    def _answer(self, request: object) -> Any:
+        """Return the answer of the process; None if it has ended."""
+        requests, answers = self._process.stdin, self._process.stdout
+        if requests is None or answers is None:  # they are pipes
+            return None
+        try:
+            requests.write(self._unsent + pickle.dumps(request))
+            requests.flush()
+            self._unsent = b""
+            return json.loads(answers.readline())
+        except (OSError, ValueError):
+            return None
+
+    def _stop(self) -> None:
+        self._is_late = True
+        self._process.kill()
+
+
+def observations(
+    pairs: Collection[Pair],
+    rules: Mapping[str, CheckedRule],
+    old: OldVersion,
+    scope: GateScope,
+    timing: Timing,
+    *,
+    old_first: bool,
+) -> dict[Pair, Observation]:
+    """Compare two versions of rules on nets once, in fresh processes.
+
+    Each plug-in has processes of its own. `old_first` is the order in which they start and are timed.
     """
-    addresses = {name: rule.address if isinstance(rule, Plugin) else "" for name, rule in rules.items()}
-    ratios: Times = {}
-    for address in dict.fromkeys(addresses[name] for name, _ in pairs):
-        together = [pair for pair in pairs if addresses[pair[0]] == address]
-        chosen = {name: rules[name] for name, _ in together}
-        try:
-            with measured_code():
-                ratios |= in_separate_process(
-                    _measure, together, chosen, groups, rounds, clock, address=address
-                )
-        except MeasuredCodeError as error:
-            ratios |= dict.fromkeys(together, str(error))
-    return ratios
+    by_process: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        rule = rules[pair[0]]
+        by_process.setdefault(rule.address if isinstance(rule, Plugin) else "", []).append(pair)
+    found: dict[Pair, Observation] = {}
+    for address, together in by_process.items():
+        names = dict.fromkeys(name for name, _ in together)
+        new_setup = _setup({name: rules[name] if address else name for name in names}, scope, timing)
+        old_setup = _setup({name: old.rules[name] for name in names}, scope, timing)
+        # The built-in rules of an older version are those of its own sdp_ref.
+        old_path = sys.path if address else [str(old.folder), *sys.path]
+        with ExitStack() as stack:
+            workers = {}
+            for is_old in (old_first, not old_first):
+                path, setup = (old_path, old_setup) if is_old else (sys.path, new_setup)
+                workers[is_old] = stack.enter_context(_Worker(path, setup, is_old=is_old))
+            found |= _in_turns(together, workers[False], workers[True], timing.rounds, old_first=old_first)
+    return found
 
 
-def _measure(
-    pairs: Collection[Pair], rules: Mapping[str, CheckedRule], groups: Groups, rounds: int, clock: Clock
-) -> Times:
-    """Time each rule between two regular passes, all pairs by turns, without `prepare`."""
-    ratios: Times = {}
-    works: dict[Pair, tuple[Stopwatch, Stopwatch]] = {}
-    with torch.no_grad():
-        for net_name in dict.fromkeys(net for _, net in pairs):
-            names = [name for name, net in pairs if net == net_name]
-            regular, propagations = _works({name: rules[name] for name in names}, groups[net_name], clock)
-            for name, propagation in propagations.items():
-                if isinstance(propagation, str):
-                    ratios[name, net_name] = propagation
-                else:
-                    works[name, net_name] = regular, propagation
-        rounds_of: dict[Pair, list[float]] = {pair: [] for pair in works}
-        for _ in range(rounds):
-            for pair, (regular, propagation) in works.items():
-                before, seconds, after = regular(), propagation(), regular()
-                rounds_of[pair].append(2 * seconds / (before + after))
-    return ratios | {pair: statistics.geometric_mean(of_rounds) for pair, of_rounds in rounds_of.items()}
-
-
-def _works(
-    rules: Mapping[str, CheckedRule], group: LawGroup, clock: Clock
-) -> tuple[Stopwatch, dict[str, Stopwatch | str]]:
-    """Return stopwatches of the regular pass and of each rule, on a float64 batch of 8."""
-    net = group.net.build().double()
-    data = trained.inputs_of(group.net)
+def _setup(rules: Mapping[str, CheckedRule | OldRule | str], scope: GateScope, timing: Timing) -> bytes:
+    """Return what a worker needs: rules, nets, a float64 batch of 8 with its noise, and a clock."""
+    groups = scope.nets
+    nets = {name: group.net.build().double() for name, group in groups.items()}
+    data = trained.inputs_of(next(iter(groups.values())).net)
     inputs = data.batch(list(stratified_rows(data.labels, _BATCH))).double()
-    law = GAUSSIAN.law(inputs, _SIGMA)
-    keys = [group.keys[0]] * len(inputs)
-    propagations: dict[str, Stopwatch | str] = {}
-    for name, selected in rules.items():
+    return pickle.dumps((rules, nets, inputs, _SIGMA, timing.clock))
+
+
+def _in_turns(
+    pairs: Collection[Pair], new: _Worker, old: _Worker, rounds: int, *, old_first: bool
+) -> dict[Pair, Observation]:
+    """Time both versions in the order ABBA in each round, all pairs by turns; return medians of rounds."""
+    failures: dict[Pair, Observation] = {}
+    numbers: dict[Pair, tuple[int, int]] = {}
+    logs: dict[Pair, list[float]] = {}
+    first, second = (old, new) if old_first else (new, old)
+    for pair in pairs:
         try:
-            rule = selected.load() if isinstance(selected, Plugin) else selected
-            propagate = prepared(rule, net, seeds_of(rule, keys))
-            propagations[name] = _stopwatch(functools.partial(propagate, law), clock)
-        except Exception as error:  # noqa: BLE001  a rule may raise anything
-            propagations[name] = one_line(error)
-    return _stopwatch(functools.partial(net, inputs), clock), propagations
-
-
-def _stopwatch(work: Work, clock: Clock) -> Stopwatch:
-    """Return a function that works for about 2 ms or once, and returns the seconds of one execution."""
-    work()
-    start = clock()
-    work()
-    seconds = clock() - start
-    short = seconds * _MOST_REPEATS <= _LEAST
-    repeats = _MOST_REPEATS if short else max(1, round(_LEAST / seconds))
-
-    def measure() -> float:
-        # The caches hold the data of another work, so a first execution would make the time of one depend on
-        # the number of repetitions, which differs between processes. Long works hardly notice.
-        if seconds < _LEAST:
-            work()
-        start = clock()
-        for _ in range(repeats):
-            work()
-        return (clock() - start) / repeats
-
-    return measure
+            for worker in (new, old):
+                worker.seconds(pair)  # the first call takes longer
+            seconds = min(worker.seconds(pair) for worker in (new, old))
+        except _NotTimedError as error:
+            failures[pair] = error.status, str(error)
+        else:
+            repetitions = max(1, min(round(_TIME / seconds), _MOST_REPETITIONS))
+            numbers[pair] = max(1, round(_TURN / max(_TIME, seconds * repetitions))), repetitions
+            logs[pair] = []
+    for _ in range(rounds):
+        for pair in [pair for pair in logs if pair not in failures]:
+            try:
+                a, b, b_again, a_again = (
+                    worker.seconds(pair, *numbers[pair]) for worker in (first, second, second, first)
+                )
+            except _NotTimedError as error:
+                failures[pair] = error.status, str(error)
+            else:
+                log = math.log((a + a_again) / (b + b_again))
+                logs[pair].append(-log if old_first else log)
+    return {pair: statistics.median(of_rounds) for pair, of_rounds in logs.items() if of_rounds} | failures
 
 
 @dataclass(frozen=True)
 class Change:
-    """Estimate of the factor between the ratios of two sessions, by the ratios of their processes."""
+    """Estimate of the factor between the times of two versions, from the logarithms of pairs of processes."""
 
-    now: tuple[float, ...]
-    before: tuple[float, ...]
+    logs: tuple[float, ...]
 
     @property
     def factor(self) -> float:
-        return statistics.geometric_mean(self.now) / statistics.geometric_mean(self.before)
+        return math.exp(statistics.fmean(self.logs))
 
     def bound(self, level: float) -> float:
         """Return the factor between `factor` and its lower or upper bound, at a one-sided error rate.
 
-        It is Welch's t with the degrees of freedom of the smaller sample, which bounds the error rate for all
-        ratios of the variances (Mickey and Brown 1966). Welch's own degrees of freedom, which are estimated,
-        give false alarms with few processes.
+        The bounds are those of Student's t.
         """
         from scipy.stats import t
 
-        variances = []
-        for ratios in (self.now, self.before):
-            logs = [math.log(ratio) for ratio in ratios]
-            variances.append(statistics.variance(logs) / len(logs))
-        degrees = min(len(self.now), len(self.before)) - 1
-        return math.exp(float(t.isf(level, degrees)) * math.sqrt(sum(variances)))
-
-
-def timed(
-    known: Mapping[str, RuleBaseline],
-    rules: Mapping[str, CheckedRule],
-    scope: GateScope,
-    timing: Timing,
-    step: Step = lambda *_: None,
-) -> dict[str, RuleBaseline]:
-    """Return baselines of rules with new times; a RunFailedError if a rule cannot be timed."""
-    pairs = [(name, net) for name in known for net in scope.nets]
-    processes: list[Times] = []
-    for number in range(timing.processes):
-        step(number, timing.processes, "speed")
-        processes.append(times(pairs, rules, scope.nets, timing.rounds, timing.clock))
-        for (name, net), ratio in processes[-1].items():
-            if isinstance(ratio, str):
-                raise RunFailedError(f"no baseline is written: rule '{name}' on {net}: {ratio}")
-    baselines = {}
-    for name, rule in known.items():
-        speeds = {}
-        for net in scope.nets:
-            ratios = [ratio for process in processes if isinstance(ratio := process[name, net], float)]
-            speeds[net] = Speed(tuple(ratios))
-        baselines[name] = replace(rule, cpu=timing.cpu, speed=speeds)
-    return baselines
+        error = statistics.stdev(self.logs) / math.sqrt(len(self.logs))
+        return math.exp(float(t.isf(level, len(self.logs) - 1)) * error)
 
 
 def judge(
-    baseline: Baseline,
     rules: Mapping[str, CheckedRule],
+    old: OldVersion,
     scope: GateScope,
     timing: Timing,
+    *,
+    allowed: Collection[str] = (),
     step: Step = lambda *_: None,
 ) -> GateVerdict:
-    """Compare ratios with the baseline's and return a verdict with a finding for each rule and net.
+    """Compare times with those of an older version; return a verdict with a finding for each rule and net.
 
-    After each of `timing.looks` numbers of processes, a comparison ends if a slow-down by `DETECTED` is
-    excluded, or if a slow-down by more than `TOLERANCE` is shown: then the rule is slower.
+    After each of `timing.looks` numbers of pairs of processes, a comparison ends if a slow-down by `DETECTED`
+    is excluded, or if a slow-down by more than `TOLERANCE` is shown: then the rule is slower. The rules in
+    `allowed` may be slower.
     """
-    known = {name: baseline.rules[name] for name in rules if name in baseline.rules}
-    before = {
-        (name, net): rule.speed[net]
-        for name, rule in known.items()
-        for net in scope.nets
-        if net in rule.speed
-    }
-    comparison = _Comparison({pair: speed.ratios for pair, speed in before.items()}, len(timing.looks))
-    for look, processes in enumerate(timing.looks):
-        for _ in range(processes - (timing.looks[look - 1] if look else 0)):
-            if comparison.undecided:
-                step(look, len(timing.looks), f"speed, {len(comparison.undecided)} comparisons")
-                comparison.add(times(comparison.undecided, rules, scope.nets, timing.rounds, timing.clock))
+    comparison = _Comparison([(name, net) for name in old.rules for net in scope.nets], len(timing.looks))
+    pairs = 0  # of processes
+    for look, number in enumerate(timing.looks):
+        while pairs < number and comparison.undecided:
+            step(look, len(timing.looks), f"speed, {len(comparison.undecided)} comparisons")
+            comparison.add(
+                observations(comparison.undecided, rules, old, scope, timing, old_first=pairs % 2 == 1)
+            )
+            pairs += 1
         comparison.decide()
     step(len(timing.looks), len(timing.looks), "")
-    findings = [comparison.finding(name, net) for net in scope.nets for name in rules]
+    findings = [Finding(name, "", Status.NEW, reason) for name, reason in old.missing.items()]
+    findings += [
+        comparison.finding(name, net, allowed=name in allowed) for net in scope.nets for name in old.rules
+    ]
     note = (
-        f"times of {_BATCH} inputs relative to a regular pass, in {timing.looks[0]} to {timing.looks[-1]} "
-        f"processes; slower if shown to exceed {TOLERANCE:g} times the baseline"
+        f"times of {_BATCH} inputs relative to {old.name}; slower if shown to exceed {TOLERANCE:g} times the "
+        "older version's"
     )
     if noisy := len(comparison.undecided):
         note += (
@@ -249,69 +280,56 @@ def judge(
         )
     if warning := busy():
         note += f"; {warning}"
-    others: dict[str, list[str]] = {}
-    for name, rule in known.items():
-        if rule.speed and rule.cpu != timing.cpu:
-            others.setdefault(rule.cpu, []).append(name)
-    for cpu, names in others.items():
-        note += f"; times of {', '.join(names)} are from another processor ({cpu}), whose ratios may differ"
     return GateVerdict(KIND, tuple(findings), note)
 
 
 class _Comparison:
-    """Ratios of the pairs in a baseline, with what has been decided."""
+    """Observations of rules on nets, with what has been decided."""
 
-    def __init__(self, before: Mapping[Pair, tuple[float, ...]], looks: int) -> None:
-        self.undecided = list(before)
-        self._before = before
-        self._now: dict[Pair, list[float]] = {pair: [] for pair in before}
-        self._failures: dict[Pair, str] = {}
+    def __init__(self, pairs: Collection[Pair], looks: int) -> None:
+        self.undecided = list(pairs)
+        self._logs: dict[Pair, list[float]] = {pair: [] for pair in pairs}
+        self._failures: dict[Pair, tuple[Status, str]] = {}
         self._slower: set[Pair] = set()
-        self._level = FALSE_ALARMS / max(1, len(before) * looks)
+        self._level = FALSE_ALARMS / max(1, len(pairs) * looks)
 
-    def add(self, ratios: Times) -> None:
-        """Take the ratios of one more process; a rule that cannot be timed is decided."""
-        for pair, ratio in ratios.items():
-            if isinstance(ratio, str):
-                self._failures[pair] = ratio
-                self.undecided.remove(pair)
+    def add(self, observed: Mapping[Pair, Observation]) -> None:
+        """Take the observations of one more pair of processes; what cannot be timed is decided."""
+        for pair, observation in observed.items():
+            if isinstance(observation, float):
+                self._logs[pair].append(observation)
             else:
-                self._now[pair].append(ratio)
+                self._failures[pair] = observation
+                self.undecided.remove(pair)
 
     def decide(self) -> None:
         undecided = []
         for pair in self.undecided:
-            change = self._change(pair)
+            change = Change(tuple(self._logs[pair]))
             if change.factor / change.bound(self._level) > TOLERANCE:
                 self._slower.add(pair)
             elif change.factor * change.bound(MISSES) >= DETECTED:
                 undecided.append(pair)
         self.undecided = undecided
 
-    def _change(self, pair: Pair) -> Change:
-        return Change(tuple(self._now[pair]), self._before[pair])
-
-    def finding(self, rule: str, net: str) -> Finding:
-        pair = rule, net
-        if pair not in self._before:
-            return Finding(rule, net, Status.NEW, "its speed is not in the baseline")
-        if pair in self._failures:
-            return Finding(rule, net, Status.FAILED, self._failures[pair])
-        change = self._change(pair)
+    def finding(self, rule: str, net: str, *, allowed: bool) -> Finding:
+        if (rule, net) in self._failures:
+            status, reason = self._failures[rule, net]
+            return Finding(rule, net, status, reason)
+        change = Change(tuple(self._logs[rule, net]))
         bound = change.bound(MISSES)
         low, high = change.factor / bound, change.factor * bound
-        status = Status.WORSE if pair in self._slower else Status.UNCHANGED
-        if high * DETECTED < 1:
-            status = Status.BETTER
-        ratio, before = statistics.geometric_mean(change.now), statistics.geometric_mean(change.before)
-        text = f"{change.factor:.2f} times the baseline's ratio, {low:.2f} to {high:.2f} "
-        text += f"({ratio:.3g} regular passes, before {before:.3g})"
+        status = Status.UNCHANGED
+        if (rule, net) in self._slower:
+            status = Status.ACCEPTED if allowed else Status.SLOWER
+        elif high * DETECTED < 1:
+            status = Status.FASTER
         numbers = {
-            "ratio": ratio,
-            "baseline ratio": before,
             "change": change.factor,
             "at least": low,
             "at most": high,
-            "processes": float(len(change.now)),
+            "processes": float(len(change.logs)),
         }
-        return Finding(rule, net, status, text, numbers)
+        return Finding(
+            rule, net, status, f"{change.factor:.2f} times the old time, {low:.2f} to {high:.2f}", numbers
+        )

@@ -18,12 +18,13 @@ Step = Callable[[int, int, str], object]
 class Status(StrEnum):
     """Status of one comparison, the most severe first; the values are shown to readers."""
 
-    WORSE = "worse"
+    SLOWER = "slower"
     CHANGED = "changed"
     GONE = "only in the baseline"
     FAILED = "failed"
-    BETTER = "better"
-    NEW = "not in the baseline"
+    ACCEPTED = "slower, accepted"
+    FASTER = "faster"
+    NEW = "not compared"
     ROUNDING = "rounding"
     UNCHANGED = "unchanged"
 
@@ -32,13 +33,13 @@ class Status(StrEnum):
         return list(Status).index(self)
 
 
-STOPPING = (Status.WORSE, Status.CHANGED, Status.GONE)
-"""Statuses that need attention; ``--update`` accepts them."""
+STOPPING = (Status.SLOWER, Status.CHANGED, Status.GONE)
+"""Statuses that need attention; ``--allow-slower`` accepts the first, and ``--update`` the others."""
 
 REGRESSION, CHANGED, FAILED, NOTHING = "regression", "changed", "failed", "nothing compared"
 PASSED = "passed"
-RANKED = (REGRESSION, CHANGED, FAILED, NOTHING)
-"""Statuses of a verdict that does not pass, most severe first."""
+RANKED = (REGRESSION, CHANGED, FAILED, PASSED, NOTHING)
+"""Statuses of a verdict; the first of several is that of the check."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ class GateVerdict:
 
     @property
     def status(self) -> str:
-        """One of `RANKED`, or `PASSED`."""
-        if self.having(Status.WORSE):
+        """One of `RANKED`."""
+        if self.having(Status.SLOWER):
             return REGRESSION
         if self.having(*STOPPING):
             return CHANGED
@@ -120,12 +121,18 @@ class GateVerdict:
         }
 
 
-def exit_code(verdicts: Iterable[GateVerdict]) -> int:
-    """Return 0 (passed), 1 (needs attention), or 3 (else fine, but something could not run or be compared).
+def overall(verdicts: Iterable[GateVerdict]) -> str:
+    """Return the most severe status of verdicts; `NOTHING` counts only if none of them compared anything.
 
-    Attention outranks a failure: 1 stops a change, and a failure of another rule must not hide it.
+    A change outranks a failure: it stops a merge, and a failure of another rule must not hide it.
     """
     statuses = {verdict.status for verdict in verdicts}
-    if statuses & {REGRESSION, CHANGED}:
+    return min(statuses, key=RANKED.index)
+
+
+def exit_code(verdicts: Iterable[GateVerdict]) -> int:
+    """Return 0 (passed), 1 (needs attention), or 3 (else fine, but a rule failed or nothing was compared)."""
+    status = overall(verdicts)
+    if status in (REGRESSION, CHANGED):
         return 1
-    return RunFailedError.exit_code if statuses & {FAILED, NOTHING} else 0
+    return 0 if status == PASSED else RunFailedError.exit_code

@@ -14,7 +14,7 @@ import threading
 import typing
 import weakref
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
@@ -62,16 +62,17 @@ class Code:
         return load(self.address, self.pickled)
 
 
-def find(location: str, attribute: str, address: str) -> Code:
+def find(location: str, attribute: str, address: str, first: Sequence[Path] = ()) -> Code:
     """Find code at a location and run its module in this process, which should be a separate one.
 
     `location` is a file, ``path/to/my_rule.py``, or a module, ``package.module``; `attribute` is a class,
-    function or object in it. `address` is the user's spelling of both, for error messages. A UserError is
-    raised if the code fails, lacks the attribute, has no Python source or cannot be pickled.
+    function or object in it. `address` is the user's spelling of both, for error messages, and `first` are
+    folders that are searched even before Python's. A UserError is raised if the code fails, lacks the
+    attribute, has no Python source or cannot be pickled.
     """
     is_file = location.endswith(".py")
     folder = Path(location).resolve().parent if is_file else Path.cwd()
-    with _searched(folder):
+    with _searched(folder, first):
         try:
             with no_exit():
                 spec = _spec_of(location)
@@ -138,7 +139,7 @@ def _run(spec: importlib.machinery.ModuleSpec) -> ModuleType:
 
 
 @contextmanager
-def _searched(folder: Path) -> Iterator[None]:
+def _searched(folder: Path, first: Sequence[Path]) -> Iterator[None]:
     """Search a folder for modules after Python's and installed ones, but before others; forget them later.
 
     What is loaded in this process afterwards comes from the pickle, as in every worker.
@@ -147,7 +148,7 @@ def _searched(folder: Path) -> Iterator[None]:
     installed = [entry for entry in path if _is_site(entry)]
     others = [entry for entry in path if not _is_site(entry)]
     # A user's file must not shadow an installed module that another module imports.
-    sys.path[:] = [*installed, str(folder), *others]
+    sys.path[:] = [*map(str, first), *installed, str(folder), *others]
     sys.dont_write_bytecode = True  # no __pycache__ in the user's folder
     importlib.invalidate_caches()
     try:

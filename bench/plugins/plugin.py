@@ -103,6 +103,16 @@ def find(address: str, reserved: Collection[str], others: Collection[str] = ()) 
     A UserError is raised if no rule is found, and a RunFailedError if the code ends its process or exceeds
     its time limit.
     """
+    location, attribute, options = located(address, (*reserved, *others))
+    plugin = in_separate_process(_load, location, attribute, address, options, address=address)
+    return _checked(plugin, reserved)
+
+
+def located(address: str, others: Collection[str] = ()) -> tuple[str, str, str]:
+    """Return the file or module, the name of the rule there, and the options of an address.
+
+    A UserError is raised if the address is malformed or names no entry point; it suggests these and `others`.
+    """
     location, _, rest = address.partition(":")
     attribute, _, options = rest.partition(":")
     if "=" in attribute:
@@ -111,14 +121,13 @@ def find(address: str, reserved: Collection[str], others: Collection[str] = ()) 
         points = installed(ENTRY_POINTS)
         if location not in points:
             hint = ", or name your own as path/to/rule.py:MyClass or package.module:MyClass"
-            raise UserError(not_found("rule", location, (*reserved, *others, *points), hint))
+            raise UserError(not_found("rule", location, (*others, *points), hint))
         location, attribute = points[location].module, points[location].attr
     if not attribute:
         raise UserError(f"'{address}' names a file and no rule in it; write {location}:MyClass")
     if not attribute.isidentifier():
         raise UserError(f"'{attribute}' in '{address}' is no name of a class or object")
-    plugin = in_separate_process(_load, location, attribute, address, options, address=address)
-    return _checked(plugin, reserved)
+    return location, attribute, options
 
 
 def of(code: Code, reserved: Collection[str]) -> Plugin:

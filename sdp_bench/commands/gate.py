@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from sdp_bench.bench.gate.check import Options
 
 
-@options.command(example="sdp-bench check --baseline ci.json --rules sdp --no-speed")
-@option(
-    "--baseline", "Baseline: the accepted predictions and times of rules, JSON.", values.FILE, required=True
-)
+@options.command(example="sdp-bench check --baseline ci.json --against main --rules my_rule.py:MyRule")
+@option("--baseline", "Baseline: the accepted predictions of rules, JSON.", values.FILE)
+@option("--against", "Git revision, or folder of another checkout, with whose times to compare.", values.WORD)
 @option(
     "--update",
     "Accept the current rules (or only --rules): write the baseline instead of checking.",
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
     values.RULES,
 )
 @option("--seed", "Seed of the fresh oracles; random by default.", values.SEED)
-@option("--accuracy/--no-accuracy", "Compare predictions, or skip this check.")
-@option("--speed/--no-speed", "Compare times, or skip this check.")
-@option("--allow-new", "Skip rules without predictions or times in the baseline.", values.FLAG)
+@option("--allow-new", "Skip rules that are not in the baseline.", values.FLAG)
+@option("--allow-slower", "Rules that may have become slower, as in --rules.", values.RULES)
 @option("--json", "JSON file of all findings.", values.STREAM, "json_file")
 @option("--junit", "JUnit XML file for the CI system.", values.STREAM, "junit_file")
 @option("--markdown", "Markdown summary for a pull request.", values.STREAM, "markdown_file")
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 @options.limits
 @options.config()
 def check(
-    baseline: Path,
+    baseline: Path | None,
     update: bool,
     json_file: Path | None,
     junit_file: Path | None,
@@ -49,14 +47,13 @@ def check(
     memory_limit: float | None,
     **chosen: Any,
 ) -> None:
-    """Compare rules with a baseline; fail if their predictions have changed or they are slower.
+    """Check whether predictions of rules have changed (--baseline) or rules have become slower (--against).
 
-    Your rule runs in a separate process. Output files of an earlier check are removed first.
+    Your rule runs in separate processes. Output files of an earlier check are removed first.
 
     Exit codes: 0 nothing changed; 1 a regression, or a change to accept; 2 bad input, for example a rule that
     is not in the baseline; 3 a rule could not be run, or nothing could be compared, and nothing else has
-    changed. With --update the exit code is 0 once the baseline is written; with --no-accuracy or --no-speed,
-    the baseline keeps its old predictions or times.
+    changed. With --update the exit code is 0 once the baseline is written.
     """
     from sdp_bench.bench import files
     from sdp_bench.bench.errors import UserError
@@ -68,22 +65,24 @@ def check(
     from sdp_bench.progress import Screen
 
     limits = Limits(time_limit, memory_limit)
-    request = Options(**chosen)
-    if not (request.accuracy or request.speed):
-        raise UserError("--no-accuracy and --no-speed leave nothing to check")
+    request = Options(**{**chosen, "allow_slower": chosen["allow_slower"] or ()})
     outputs = [path for path in (json_file, junit_file, markdown_file, *badge_files) if path]
     if update:
-        if outputs:
-            raise UserError("--update compares nothing; leave out --json, --junit, --markdown and --badge")
+        if baseline is None:
+            raise UserError("--update writes the baseline; name it with --baseline")
+        if outputs or request.against:
+            raise UserError(
+                "--update compares nothing; leave out --against, --json, --junit, --markdown and --badge"
+            )
         _update(baseline, request, limits)
         return
-    if any(path.resolve() == baseline.resolve() for path in outputs):
+    if baseline and any(path.resolve() == baseline.resolve() for path in outputs):
         raise UserError(
             f"{baseline} is the baseline, which only --update may write; choose another output file"
         )
     for path in outputs:
         files.remove_old(path)
-    accepted = read(baseline, request.rules or ())
+    accepted = read(baseline, request.rules or ()) if baseline else None
     with Screen().meter("check") as progress, limited(limits):
         outcome = compare(accepted, request, file=baseline, step=progress.done)
     echo(report.text(outcome))
@@ -99,16 +98,13 @@ def check(
 
 
 def _update(baseline: Path, request: Options, limits: Limits) -> None:
-    """Write the current predictions and times of the requested rules to the baseline."""
+    """Write the current predictions of the requested rules to the baseline."""
     from sdp_bench.bench import files
-    from sdp_bench.bench.environment import busy
     from sdp_bench.bench.executors.local import limited
     from sdp_bench.bench.gate.check import update
     from sdp_bench.progress import Screen
 
     files.check_writable(baseline)
     with Screen().meter("check") as progress, limited(limits):
-        names = update(baseline, request, step=progress.done)
+        names = update(baseline, request.rules, step=progress.done)
     echo(f"{baseline} has the current {', '.join(names)}")
-    if request.speed and (warning := busy()):
-        echo(f"times may be off: {warning}")

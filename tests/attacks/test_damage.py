@@ -294,6 +294,6 @@ def test_a_damaged_baseline_is_rejected(tmp_path, monkeypatch):
         damaged[repr(value)] = json.dumps(content)
     for name, content in damaged.items():
         path.write_text(content)
-        ended = called(["check", "--baseline", path, "--rules", "sdp", "--no-speed"])
+        ended = called(["check", "--baseline", path, "--rules", "sdp"])
         assert complaint(*ended, (2,)) == "", name
         assert str(path) in ended.err, name

@@ -40,9 +40,9 @@ def few_cells(*, depth=1, sigmas=(1.0,), inputs=2, samples=2**14, probes=False, 
     return GateScope(rules, chosen, all_probes() if probes else ())
 
 
-def baseline_of(path, scope, *addresses, timing=None):
-    """Baseline of rules, written to a file and read again; with times if `timing` is given."""
-    write(path, make(addresses, scope, timing=timing))
+def baseline_of(path, scope, *addresses):
+    """Baseline of rules, written to a file and read again."""
+    write(path, make(addresses, scope))
     return read(path)
 
 

@@ -1,26 +1,22 @@
 import json
 import math
-import os
 from dataclasses import replace
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
-from sdp_bench.bench.environment import cores
 from sdp_bench.bench.errors import RunFailedError, UserError
-from sdp_bench.bench.gate import report, speed
-from sdp_bench.bench.gate.baseline import Baseline, RuleBaseline, Speed, read, write
+from sdp_bench.bench.gate import report
+from sdp_bench.bench.gate.baseline import read, write
 from sdp_bench.bench.gate.check import CheckOutcome, Options, check, make, rules_of, update
 from sdp_bench.bench.gate.predictions import THRESHOLD, GatePrediction, common_factor, drift, repeats
-from sdp_bench.bench.gate.speed import Timing
 from sdp_bench.bench.gate.verdict import ALL_CASES, Finding, GateVerdict, Status, exit_code
-from tests.bench.gate.gate_rules import Operations, baseline_of, few_cells, write_rule, write_sampler
+from sdp_bench.bench.identity import digest
+from tests.bench.gate.gate_rules import baseline_of, few_cells, write_rule, write_sampler
 
 SEED = 7
-ACCURACY = Options(seed=SEED, speed=False)
+ACCURACY = Options(seed=SEED)
 SCOPE = few_cells()
 (NET,) = SCOPE.nets
 
@@ -52,32 +48,9 @@ def test_a_change_has_to_be_accepted_and_its_divergences_are_reported(tmp_path):
             assert f"KL to a fresh oracle {finding.numbers['KL']:.3g}, before" in finding.text
 
 
-def timing(now):
-    """A clock that counts operations says the same in each round."""
-    return Timing(now, rounds=2, looks=(2,), processes=2, cpu="abacus")
-
-
-@pytest.mark.slow
-def test_work_done_one_and_a_half_times_is_caught(tmp_path):
-    file = tmp_path / "mine.py"
-    with Operations() as now:
-        known = baseline_of(
-            tmp_path / "ci.json", SCOPE, write_rule(file, "marginal_sdp", times=2), timing=timing(now)
-        )
-        options = Options((f"{file}:Mine",), accuracy=False)
-        same = check(known, options, SCOPE, timing=timing(now)).verdicts[0]
-        write_rule(file, "marginal_sdp", times=3)
-        slower = check(known, options, SCOPE, timing=timing(now))
-    assert same.status == "passed"
-    assert [f.numbers["change"] for f in same.findings] == pytest.approx([1.0])
-    assert slower.exit_code == 1
-    assert slower.verdicts[0].findings[0].numbers["change"] == pytest.approx(1.5, abs=0.02)
-    assert json.loads(report.as_json(slower))["regressions"] == ["speed"]
-
-
 def test_unchanged_code_has_exactly_no_drift(tmp_path):
-    update(tmp_path / "ci.json", Options(speed=False), SCOPE)
-    outcome = check(read(tmp_path / "ci.json"), Options(speed=False), SCOPE)
+    update(tmp_path / "ci.json", None, SCOPE)
+    outcome = check(read(tmp_path / "ci.json"), Options(), SCOPE)
     verdict = outcome.verdicts[0]
     assert statuses(verdict) == {Status.UNCHANGED}
     assert len(verdict.findings) == 9 * 2
@@ -103,11 +76,14 @@ def test_exit_codes_put_regressions_first():
     def verdict(*found):
         return GateVerdict("accuracy", tuple(Finding("sdp", "", status) for status in found))
 
-    assert exit_code([verdict(Status.UNCHANGED), verdict(Status.BETTER, Status.NEW)]) == 0
+    assert exit_code([verdict(Status.NEW), verdict(Status.UNCHANGED)]) == 0
+    assert exit_code([verdict(Status.NEW), verdict(Status.NEW)]) == 3
+    assert exit_code([verdict(Status.ACCEPTED)]) == 0
+    assert exit_code([verdict(Status.UNCHANGED), verdict(Status.FASTER, Status.NEW)]) == 0
     assert exit_code([verdict(Status.UNCHANGED, Status.GONE)]) == 1
     assert exit_code([verdict(Status.UNCHANGED), verdict(Status.CHANGED)]) == 1
     assert exit_code([verdict(Status.FAILED), verdict(Status.UNCHANGED)]) == 3
-    assert exit_code([verdict(Status.FAILED), verdict(Status.WORSE)]) == 1
+    assert exit_code([verdict(Status.FAILED), verdict(Status.SLOWER)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -177,126 +153,6 @@ def test_null_directions_tell_spread_from_rounding():
     assert drift(point, moments(point.mean, np.full((1, 1), 1e-12))).size > THRESHOLD
 
 
-RATIO = 20.0
-
-
-def timed(known, spread=0.0):
-    """A baseline with times, as if they had been measured in 16 processes."""
-    logs = np.random.default_rng(0).normal(0, spread, 16)
-    rule = replace(known.rules["mine"], speed={NET: Speed(tuple(RATIO * np.exp(logs)))})
-    return replace(known, rules={"mine": rule})
-
-
-def simulated(factor, spread, rng, calls):
-    """Stand-in for `speed.times` with lognormal ratios; `calls` counts processes."""
-
-    def times(pairs, *_):
-        calls.append(len(pairs))
-        return {pair: RATIO * factor * math.exp(rng.normal(0, spread)) for pair in pairs}
-
-    return times
-
-
-def test_the_bounds_of_a_change_cover():
-    """Both bounds miss the true factor in at most 5 % of sessions with different spreads, by simulation."""
-    rng = np.random.default_rng(0)
-    above, below = [], []
-    for _ in range(2000):
-        change = speed.Change(tuple(1.2 * rng.lognormal(0, 0.1, 6)), tuple(rng.lognormal(0, 0.03, 16)))
-        above.append(change.factor / change.bound(0.05) > 1.2)
-        below.append(change.factor * change.bound(0.05) < 1.2)
-    most = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
-    assert np.mean(above) <= most
-    assert np.mean(below) <= most
-
-
-def test_the_bounds_of_processes_with_equal_ratios_are_the_change():
-    change = speed.Change((3.0, 3.0, 3.0), (2.0, 2.0))
-    assert change.factor == pytest.approx(1.5)
-    assert change.bound(1e-6) == 1
-
-
-@pytest.mark.parametrize(
-    ("factor", "spread", "status", "processes"),
-    [
-        (1.0, 0.0, "passed", 3),  # excluded at the first look
-        (1.02, 0.0, "passed", 3),
-        (1.15, 0.0, "regression", 3),
-    ],
-)
-def test_a_comparison_ends_when_it_is_decided(tmp_path, monkeypatch, factor, spread, status, processes):
-    file = tmp_path / "mine.py"
-    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)), spread)
-    calls = []
-    monkeypatch.setattr(speed, "times", simulated(factor, spread, np.random.default_rng(1), calls))
-    verdict = speed.judge(known, rules_of((f"{file}:Mine",)), SCOPE, Timing())
-    assert (verdict.status, len(calls)) == (status, processes)
-    assert "too noisy" not in verdict.note
-
-
-def alarms(checks, factor, spread, monkeypatch):
-    """Number of checks with 27 nets that stop; the rule is slower by `factor` on three of them."""
-    rng = np.random.default_rng(2)
-    nets = [str(number) for number in range(27)]
-    scope = SimpleNamespace(nets=dict.fromkeys(nets))
-    rule = RuleBaseline({}, "abacus")
-
-    def times(pairs, *_):
-        changes = {pair: factor if int(pair[1]) < 3 else 1.0 for pair in pairs}
-        return {pair: change * rng.lognormal(0, spread) for pair, change in changes.items()}
-
-    monkeypatch.setattr(speed, "times", times)
-    stops = 0
-    for _ in range(checks):
-        speeds = {net: Speed(tuple(rng.lognormal(0, spread, Timing().processes))) for net in nets}
-        known = Baseline({}, {}, {"mine": replace(rule, speed=speeds)})
-        stops += speed.judge(known, {"mine": None}, scope, Timing()).status == "regression"
-    return stops
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spread", [0.02, 0.08])
-def test_false_alarms_are_as_rare_as_stated(monkeypatch, spread):
-    assert alarms(300, 1.0, spread, monkeypatch) <= binom.isf(0.001, 300, speed.FALSE_ALARMS)
-
-
-def test_a_slow_down_by_15_percent_is_seen_in_nine_of_ten(monkeypatch):
-    """With the spread of a machine with little load."""
-    assert alarms(60, speed.DETECTED, 0.06, monkeypatch) >= binom.ppf(0.001, 60, 0.9)
-
-
-def test_a_noisy_comparison_says_what_it_cannot_exclude(tmp_path, monkeypatch):
-    file = tmp_path / "mine.py"
-    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)), 0.5)
-    calls = []
-    monkeypatch.setattr(speed, "times", simulated(1.1, 0.5, np.random.default_rng(1), calls))
-    verdict = speed.judge(known, rules_of((f"{file}:Mine",)), SCOPE, Timing())
-    assert (verdict.status, len(calls)) == ("passed", Timing().looks[-1])
-    assert "1 comparisons are too noisy to exclude a slow-down by 15%" in verdict.note
-
-
-@pytest.mark.parametrize(("load", "warned"), [(2.5, True), (0.9, False)])
-def test_times_from_a_busy_machine_have_a_warning(tmp_path, monkeypatch, load, warned):
-    file = tmp_path / "mine.py"
-    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)))
-    monkeypatch.setattr(speed, "times", simulated(1.0, 0.0, np.random.default_rng(1), []))
-    monkeypatch.setattr(os, "getloadavg", lambda: (load * cores(), 0.0, 0.0))
-    verdict = speed.judge(known, rules_of((f"{file}:Mine",)), SCOPE, Timing())
-    assert ("the machine was busy" in verdict.note) == warned
-
-
-def test_a_rule_that_cannot_be_timed_any_more_is_a_failure(tmp_path):
-    file = tmp_path / "mine.py"
-    known = timed(baseline_of(tmp_path / "ci.json", SCOPE, write_rule(file)))
-    file.write_text(file.read_text().replace("for _ in", "assert x.batch != 8, 'too many'\n        for _ in"))
-    outcome = check(known, Options((f"{file}:Mine",), seed=SEED), SCOPE)
-    assert [verdict.status for verdict in outcome.verdicts] == ["passed", "failed"]
-    assert outcome.verdicts[1].findings[0].text == "AssertionError: too many"
-    assert outcome.exit_code == 3
-    with pytest.raises(RunFailedError, match="rule 'mine' on 4-100-3 seed 0: AssertionError: too many"):
-        make((f"{file}:Mine",), SCOPE, timing=Timing())
-
-
 def test_a_baseline_comes_back_to_the_last_bit(tmp_path):
     rules = ("sdp", "marginal_sdp", "monte_carlo:samples=10")
     made = make(rules, SCOPE)
@@ -306,7 +162,6 @@ def test_a_baseline_comes_back_to_the_last_bit(tmp_path):
     for name in rules:
         old, new = made.rules[name], again.rules[name]
         assert all(old.answers[key].to_json() == new.answers[key].to_json() for key in made.cases)
-        assert old.speed == new.speed
 
 
 def test_other_cells_and_nets_are_refused_and_taken_up(tmp_path):
@@ -316,8 +171,8 @@ def test_other_cells_and_nets_are_refused_and_taken_up(tmp_path):
     with pytest.raises(UserError, match=r"2 removed, 2 new .*4-100-3 seed 0 sigma 1, row 42"):
         check(read(path), Options(("sdp",)), other)
     with pytest.raises(UserError, match="have changed"):
-        update(path, Options(("sdp",), speed=False), other)
-    update(path, Options(speed=False), other)
+        update(path, ("sdp",), other)
+    update(path, None, other)
     assert check(read(path), replace(ACCURACY, rules=("sdp",)), other).exit_code == 0
 
 
@@ -330,39 +185,11 @@ def test_update_changes_the_requested_rules_only(tmp_path):
     write_rule(file, scale=1.1)
     assert check(read(path), replace(ACCURACY, rules=(address,)), SCOPE).exit_code == 1
     assert path.read_bytes() == content
-    update(path, Options((address,), speed=False), SCOPE)
+    update(path, (address,), SCOPE)
     assert check(read(path), replace(ACCURACY, rules=(address, "sdp")), SCOPE).exit_code == 0
     assert {k: a.to_json() for k, a in read(path).rules["sdp"].answers.items()} == {
         k: a.to_json() for k, a in before.answers.items()
     }
-
-
-def test_times_of_a_changed_or_unknown_rule_are_refused(tmp_path):
-    path, file = tmp_path / "ci.json", tmp_path / "mine.py"
-    with pytest.raises(UserError, match="does not exist"):
-        update(path, Options(("sdp",), accuracy=False), SCOPE)
-    baseline_of(path, SCOPE, write_rule(file))
-    content = path.read_bytes()
-    address = write_rule(file, scale=1.01)
-    with pytest.raises(UserError, match=r"have changed \(drift 0.01\)"):
-        update(path, Options((address,), accuracy=False), SCOPE)
-    with pytest.raises(UserError, match="'sdp' is not in the baseline"):
-        update(path, Options(("sdp",), accuracy=False), SCOPE)
-    with pytest.raises(UserError, match="leave nothing to update"):
-        update(path, Options((address,), accuracy=False, speed=False), SCOPE)
-    assert path.read_bytes() == content
-
-
-def test_times_of_another_processor_are_noted(tmp_path):
-    file = tmp_path / "mine.py"
-    rules = rules_of((write_rule(file, "marginal_sdp"),))
-    with Operations() as now:
-        known = baseline_of(tmp_path / "ci.json", SCOPE, f"{file}:Mine", timing=timing(now))
-        same = speed.judge(known, rules, SCOPE, timing(now))
-        moved = replace(known, rules={"mine": replace(known.rules["mine"], cpu="slide rule")})
-        other = speed.judge(moved, rules, SCOPE, timing(now))
-    assert "times of mine are from another processor (slide rule)" in other.note
-    assert "another processor" not in same.note
 
 
 def test_a_missing_baseline_is_reported_with_the_command_that_creates_it(tmp_path):
@@ -395,27 +222,6 @@ def test_rules_that_are_new_or_gone_stop(tmp_path):
     assert (outcome.verdicts[0].status, outcome.exit_code) == ("changed", 1)
     scope = replace(SCOPE, rules=("sdp", "unscented", "marginal_sdp"))
     assert check(known, replace(ACCURACY, allow_new=True), scope).exit_code == 0
-
-
-def test_update_without_accuracy_changes_times_only(tmp_path):
-    path, file = tmp_path / "ci.json", tmp_path / "mine.py"
-    address = write_rule(file)
-    before = baseline_of(path, SCOPE, address, "monte_carlo:samples=10", "sdp")
-    times_alone = Options((address, "monte_carlo:samples=10"), accuracy=False)
-    write_rule(file, scale=1 + 1e-9)  # rounding
-    with Operations() as now:
-        assert update(path, times_alone, SCOPE, timing=timing(now)) == ["mine", "monte_carlo:samples=10"]
-    after = read(path)
-    assert after.rules.keys() == before.rules.keys()
-    for name, old in before.rules.items():
-        new = after.rules[name]
-        assert all(old.answers[key].to_json() == new.answers[key].to_json() for key in after.cases)
-        assert new.cpu == ("" if name == "sdp" else "abacus")
-        assert bool(new.speed) == (name != "sdp")
-    # what --no-speed keeps stays of the processor that it was taken on
-    update(path, Options((address,), speed=False), SCOPE, timing=Timing(cpu="slide rule"))
-    assert read(path).rules["mine"].cpu == "abacus"
-    assert read(path).rules["mine"].speed == after.rules["mine"].speed
 
 
 def test_a_fixed_seed_gives_the_same_verdict(tmp_path):
@@ -489,17 +295,20 @@ def test_a_factor_that_all_numbers_have_in_common_is_found():
     assert common_factor([np.zeros(2)], [np.zeros(2)]) is None
 
 
-def test_an_old_baseline_keeps_its_predictions_and_asks_for_new_times(tmp_path):
+@pytest.mark.parametrize(
+    ("version", "times"), [(5, {"4-100-3 seed 0": 3.0}), (6, {"4-100-3 seed 0": [3.0, 2.9]})]
+)
+def test_times_in_older_baselines_are_ignored(tmp_path, version, times):
     path = tmp_path / "ci.json"
     write(path, make(("sdp",), SCOPE))
-    content = json.loads(path.read_text()) | {"version": 5}
-    path.write_text(json.dumps(content))
+    content = json.loads(path.read_text())
+    rule = content["rules"]["sdp"] | {"cpu": "abacus", "speed": times}
+    del rule["digest"]
+    rules = {"sdp": {"digest": digest(rule)[:16], **rule}}
+    path.write_text(json.dumps(content | {"version": version, "rules": rules}))
     assert check(read(path), replace(ACCURACY, rules=("sdp",)), SCOPE).exit_code == 0
-    with pytest.raises(UserError, match=r"no times of rule 'sdp'.*--update --no-accuracy"):
-        check(read(path), Options(("sdp",), accuracy=False), SCOPE)
-    with Operations() as now:
-        update(path, Options(("sdp",), accuracy=False), SCOPE, timing=timing(now))
-        assert check(read(path), Options(("sdp",)), SCOPE, timing=timing(now)).exit_code == 0
+    update(path, ("sdp",), SCOPE)
+    assert "abacus" not in path.read_text()
 
 
 @pytest.mark.parametrize(
@@ -519,4 +328,4 @@ def test_invalid_baselines_are_refused_in_one_line(tmp_path, change, message):
         read(path)
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError):
-        update(path, Options(("sdp",), speed=False), SCOPE)
+        update(path, ("sdp",), SCOPE)
