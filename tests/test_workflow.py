@@ -162,7 +162,7 @@ SHOWN = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAG
 
 
 def scripted(name, tmp_path, **variables):
-    """What a step's script prints with an `sdp-bench`, a `python` and a `git fetch` that print their words."""
+    """What a step prints with an `sdp-bench`, a `python` and a `git fetch` that print their words."""
     programs = dict.fromkeys(("sdp-bench", "python"), r'printf "%s\n" "$0" "$@"')
     programs["git"] = 'if [ $1 = fetch ]; then echo "$@"; else false; fi'
     done = script_run(STEPS[name]["run"], tmp_path, programs, FOLDER=str(tmp_path), **variables)

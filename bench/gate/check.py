@@ -117,7 +117,7 @@ def check(
     unknown rule or version, for a baseline with other cells, for a rule that is not in the baseline, unless
     `options.allow_new` is set, and if there is nothing to compare with.
     """
-    if baseline is None and options.against is None:
+    if baseline is None and not options.against:
         raise UserError("nothing to compare with: give a --baseline for predictions or --against for times")
     scope = scope or GateScope.of_ci()
     rules = rules_of(scope.rules if options.rules is None else options.rules)
@@ -126,7 +126,7 @@ def check(
     verdicts = []
     with threads(1), ExitStack() as stack:
         old = None
-        if options.against is not None:
+        if options.against:
             allowed = _allowed(options.allow_slower, rules, addresses)
             old = stack.enter_context(old_version(options.against, rules))
         if baseline is not None:

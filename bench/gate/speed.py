@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,8 +46,7 @@ FALSE_ALARMS = 0.01
 MISSES = 0.05
 """One-sided probability with which a look excludes a slow-down by `DETECTED` although there is one."""
 
-_TURN = 2e-3  # s
-_TIME = 1e-4  # s; shorter work is repeated
+_TURN = 2e-3  # s; shorter work is repeated
 _MOST_REPETITIONS = 1000
 _BATCH = 8
 _SIGMA = 1.0
@@ -72,7 +71,7 @@ class Timing:
     """How times are measured."""
 
     clock: Callable[[], float] = time.process_time  # other programs hardly change the processor time
-    rounds: int = 10  # of a pair of processes
+    rounds: int = 16  # of a pair of processes
     looks: tuple[int, ...] = (3, 6, 12, 24, 48)  # numbers of pairs after which a comparison may end
 
 
@@ -85,14 +84,15 @@ class _NotTimedError(Exception):
 class _Worker:
     """A process that times rules of one version, see `worker`; it ends with the block."""
 
-    def __init__(self, path: list[str], setup: bytes, *, is_old: bool) -> None:
+    def __init__(self, path: list[str], setup: bytes, *, hash_seed: int, is_old: bool) -> None:
         self._unsent, self._is_old = setup, is_old
         self._limits, self._is_late = limits_here(), False
         memory = self._limits.memory
         argument = json.dumps([path, None if memory is None else memory * 2**30])
         command = [sys.executable, "-P", "-B", str(_WORKER), argument]
+        environment = {**os.environ, **_ENVIRONMENT, "PYTHONHASHSEED": str(hash_seed)}
         self._process = subprocess.Popen(  # noqa: S603  this Python and a file of this package
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **_ENVIRONMENT}
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
 
     def __enter__(self) -> _Worker:
@@ -103,11 +103,11 @@ class _Worker:
         with suppress(OSError):  # what was not sent
             self._process.communicate()
 
-    def seconds(self, pair: Pair, times: int = 1, repetitions: int = 1) -> float:
-        """Return the least of some times, each of repeated executions, or raise a `_NotTimedError`."""
+    def seconds(self, pair: Pair, repetitions: int = 1) -> float:
+        """Return the seconds of one execution, or raise a `_NotTimedError`."""
         alarm = threading.Timer(self._limits.seconds or threading.TIMEOUT_MAX, self._stop)
         alarm.start()
-        answer = self._answer((*pair, times, repetitions))
+        answer = self._answer((*pair, repetitions))
         alarm.cancel()
         if isinstance(answer, float) and answer > 0:
             return answer
@@ -117,7 +117,7 @@ class _Worker:
             reason = "too short to be timed"
         elif self._is_late:
             reason = f"stopped at the time limit of {self._limits.seconds:g} s"
-        elif self._process.wait() == OVER_MEMORY:
+        elif self._ended() == OVER_MEMORY:
             reason = f"stopped at the memory limit of {self._limits.memory:g} GiB"
         else:
             reason = "the worker process died (it ended itself, was killed, or was out of memory)"
@@ -142,6 +142,11 @@ class _Worker:
         self._is_late = True
         self._process.kill()
 
+    def _ended(self) -> int:
+        """End the process, which may live on without answering, and return its exit code."""
+        self._process.kill()
+        return self._process.wait()
+
 
 def observations(
     pairs: Collection[Pair],
@@ -149,13 +154,13 @@ def observations(
     old: OldVersion,
     scope: GateScope,
     timing: Timing,
-    *,
-    old_first: bool,
+    number: int,
 ) -> dict[Pair, Observation]:
     """Compare two versions of rules on nets once, in fresh processes.
 
-    Each plug-in has processes of its own. `old_first` is the order in which they start and are timed.
+    Each plug-in has separate processes. The older version is the first in every second pair by `number`.
     """
+    old_first = number % 2 == 1
     by_process: dict[str, list[Pair]] = {}
     for pair in pairs:
         rule = rules[pair[0]]
@@ -171,7 +176,7 @@ def observations(
             workers = {}
             for is_old in (old_first, not old_first):
                 path, setup = (old_path, old_setup) if is_old else (sys.path, new_setup)
-                workers[is_old] = stack.enter_context(_Worker(path, setup, is_old=is_old))
+                workers[is_old] = stack.enter_context(_Worker(path, setup, hash_seed=number, is_old=is_old))
             found |= _in_turns(together, workers[False], workers[True], timing.rounds, old_first=old_first)
     return found
 
@@ -190,7 +195,7 @@ def _in_turns(
 ) -> dict[Pair, Observation]:
     """Time both versions in the order ABBA in each round, all pairs by turns; return medians of rounds."""
     failures: dict[Pair, Observation] = {}
-    numbers: dict[Pair, tuple[int, int]] = {}
+    repetitions: dict[Pair, int] = {}
     logs: dict[Pair, list[float]] = {}
     first, second = (old, new) if old_first else (new, old)
     for pair in pairs:
@@ -201,14 +206,13 @@ def _in_turns(
         except _NotTimedError as error:
             failures[pair] = error.status, str(error)
         else:
-            repetitions = max(1, min(round(_TIME / seconds), _MOST_REPETITIONS))
-            numbers[pair] = max(1, round(_TURN / max(_TIME, seconds * repetitions))), repetitions
+            repetitions[pair] = max(1, min(round(_TURN / seconds), _MOST_REPETITIONS))
             logs[pair] = []
     for _ in range(rounds):
         for pair in [pair for pair in logs if pair not in failures]:
             try:
                 a, b, b_again, a_again = (
-                    worker.seconds(pair, *numbers[pair]) for worker in (first, second, second, first)
+                    worker.seconds(pair, repetitions[pair]) for worker in (first, second, second, first)
                 )
             except _NotTimedError as error:
                 failures[pair] = error.status, str(error)
@@ -228,15 +232,13 @@ class Change:
     def factor(self) -> float:
         return math.exp(statistics.fmean(self.logs))
 
-    def bound(self, level: float) -> float:
-        """Return the factor between `factor` and its lower or upper bound, at a one-sided error rate.
-
-        The bounds are those of Student's t.
-        """
+    def bounds(self, level: float) -> tuple[float, float]:
+        """Return the lower and upper bound of Student's t, each at a one-sided error rate."""
         from scipy.stats import t
 
         error = statistics.stdev(self.logs) / math.sqrt(len(self.logs))
-        return math.exp(float(t.isf(level, len(self.logs) - 1)) * error)
+        distance = math.exp(float(t.isf(level, len(self.logs) - 1)) * error)
+        return self.factor / distance, self.factor * distance
 
 
 def judge(
@@ -254,26 +256,38 @@ def judge(
     is excluded, or if a slow-down by more than `TOLERANCE` is shown: then the rule is slower. The rules in
     `allowed` may be slower.
     """
-    comparison = _Comparison([(name, net) for name in old.rules for net in scope.nets], len(timing.looks))
-    pairs = 0  # of processes
-    for look, number in enumerate(timing.looks):
-        while pairs < number and comparison.undecided:
-            step(look, len(timing.looks), f"speed, {len(comparison.undecided)} comparisons")
-            comparison.add(
-                observations(comparison.undecided, rules, old, scope, timing, old_first=pairs % 2 == 1)
-            )
-            pairs += 1
-        comparison.decide()
+    undecided = [(name, net) for net in scope.nets for name in old.rules]
+    logs: dict[Pair, list[float]] = {pair: [] for pair in undecided}
+    decided: dict[Pair, tuple[Status, str]] = {}
+    level = FALSE_ALARMS / max(1, len(undecided) * len(timing.looks))
+    number = 0  # of pairs of processes
+    for look, most in enumerate(timing.looks):
+        while undecided and number < most:
+            step(look, len(timing.looks), f"speed, {len(undecided)} comparisons")
+            for pair, observation in observations(undecided, rules, old, scope, timing, number).items():
+                if isinstance(observation, float):
+                    logs[pair].append(observation)
+                else:
+                    decided[pair] = observation
+            undecided = [pair for pair in undecided if pair not in decided]
+            number += 1
+        for pair in undecided:
+            change = Change(tuple(logs[pair]))
+            if change.bounds(level)[0] > TOLERANCE:
+                decided[pair] = Status.ACCEPTED if pair[0] in allowed else Status.SLOWER, ""
+            elif (highest := change.bounds(MISSES)[1]) < DETECTED:
+                decided[pair] = Status.FASTER if highest * DETECTED < 1 else Status.UNCHANGED, ""
+        undecided = [pair for pair in undecided if pair not in decided]
     step(len(timing.looks), len(timing.looks), "")
     findings = [Finding(name, "", Status.NEW, reason) for name, reason in old.missing.items()]
-    findings += [
-        comparison.finding(name, net, allowed=name in allowed) for net in scope.nets for name in old.rules
-    ]
+    for pair, values in logs.items():
+        status, reason = decided.get(pair, (Status.UNCHANGED, ""))
+        findings.append(Finding(*pair, status, reason) if reason else _finding(pair, status, values))
     note = (
         f"times of {_BATCH} inputs relative to {old.name}; slower if shown to exceed {TOLERANCE:g} times the "
         "older version's"
     )
-    if noisy := len(comparison.undecided):
+    if noisy := len(undecided):
         note += (
             f"; {noisy} comparisons are too noisy to exclude a slow-down by {DETECTED - 1:.0%}: repeat them "
             "on a quieter machine"
@@ -283,53 +297,9 @@ def judge(
     return GateVerdict(KIND, tuple(findings), note)
 
 
-class _Comparison:
-    """Observations of rules on nets, with what has been decided."""
-
-    def __init__(self, pairs: Collection[Pair], looks: int) -> None:
-        self.undecided = list(pairs)
-        self._logs: dict[Pair, list[float]] = {pair: [] for pair in pairs}
-        self._failures: dict[Pair, tuple[Status, str]] = {}
-        self._slower: set[Pair] = set()
-        self._level = FALSE_ALARMS / max(1, len(pairs) * looks)
-
-    def add(self, observed: Mapping[Pair, Observation]) -> None:
-        """Take the observations of one more pair of processes; what cannot be timed is decided."""
-        for pair, observation in observed.items():
-            if isinstance(observation, float):
-                self._logs[pair].append(observation)
-            else:
-                self._failures[pair] = observation
-                self.undecided.remove(pair)
-
-    def decide(self) -> None:
-        undecided = []
-        for pair in self.undecided:
-            change = Change(tuple(self._logs[pair]))
-            if change.factor / change.bound(self._level) > TOLERANCE:
-                self._slower.add(pair)
-            elif change.factor * change.bound(MISSES) >= DETECTED:
-                undecided.append(pair)
-        self.undecided = undecided
-
-    def finding(self, rule: str, net: str, *, allowed: bool) -> Finding:
-        if (rule, net) in self._failures:
-            status, reason = self._failures[rule, net]
-            return Finding(rule, net, status, reason)
-        change = Change(tuple(self._logs[rule, net]))
-        bound = change.bound(MISSES)
-        low, high = change.factor / bound, change.factor * bound
-        status = Status.UNCHANGED
-        if (rule, net) in self._slower:
-            status = Status.ACCEPTED if allowed else Status.SLOWER
-        elif high * DETECTED < 1:
-            status = Status.FASTER
-        numbers = {
-            "change": change.factor,
-            "at least": low,
-            "at most": high,
-            "processes": float(len(change.logs)),
-        }
-        return Finding(
-            rule, net, status, f"{change.factor:.2f} times the old time, {low:.2f} to {high:.2f}", numbers
-        )
+def _finding(pair: Pair, status: Status, logs: Sequence[float]) -> Finding:
+    change = Change(tuple(logs))
+    low, high = change.bounds(MISSES)
+    text = f"{change.factor:.2f} times the old time, {low:.2f} to {high:.2f}"
+    numbers = {"change": change.factor, "at least": low, "at most": high, "processes": float(len(logs))}
+    return Finding(*pair, status, text, numbers)

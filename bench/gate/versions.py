@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import sdp_ref
 from sdp_ref.errors import on_one_line
 
-from ..errors import UserError
+from ..errors import UserError, one_line
 from ..plugins import code
 from ..plugins.plugin import Plugin, located
 from .predictions import CheckedRule
@@ -51,18 +51,19 @@ def old_version(against: str, rules: Mapping[str, CheckedRule]) -> Iterator[OldV
 
     No code is run. A UserError is raised if there is no such version, or a plug-in is not in the repository.
     """
-    root = Path(_git("rev-parse", "--show-toplevel") or Path.cwd()).resolve()
-    commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{against}^{{commit}}")
+    root = Path(_git("rev-parse", "--show-toplevel")[0] or Path.cwd()).resolve()
+    commit, problem = _git("rev-parse", "--verify", "--end-of-options", f"{against}^{{commit}}")
     with tempfile.TemporaryDirectory(prefix="sdp-bench-") as temporary:
         if commit:
-            folder, name = Path(temporary).resolve(), f"{against} ({commit[:12]})"
-            _extract(root, commit, folder)
+            folder, name = Path(temporary).resolve() / "tree", f"{against} ({commit[:12]})"
+            folder.mkdir()
+            _check_out(root, commit, folder)
         elif Path(against).is_dir():
             folder, name = Path(against).resolve(), against
         else:
             raise UserError(
-                f"--against: '{against}' is neither a folder nor a revision that Git has here; in a shallow "
-                f"clone, get it with: git fetch --depth=1 origin {against}"
+                f"--against: '{against}' is neither a folder nor a revision that Git has here ({problem}); "
+                f"in a shallow clone, get it with: git fetch --depth=1 origin {against}"
             )
         yield _found(name, root, folder, rules)
 
@@ -71,18 +72,19 @@ def _found(name: str, root: Path, folder: Path, rules: Mapping[str, CheckedRule]
     old: dict[str, OldRule | str] = {}
     missing: dict[str, str] = {}
     for spec, rule in rules.items():
-        if isinstance(rule, Plugin):
+        if isinstance(rule, Plugin) and not rule.address.startswith("sdp_bench."):
             location, attribute, options = located(rule.address)
-            paths = _paths(root, location, rule.address)
+            bases = [Path(os.path.relpath(Path.cwd(), root)), Path(), Path("src")]
+            paths = _paths(root, location, bases, rule.address)
             existing = [path for path in paths if (folder / path).is_file()]
             if existing:
-                first = tuple(folder / base for base in ("", "src"))
+                first = tuple(folder / base for base in bases)
                 place = str(folder / existing[0]) if location.endswith(".py") else location
                 old[spec] = OldRule(place, attribute, rule.address, options, first)
             else:
                 missing[spec] = f"new: {name} does not have it"
-        elif not Path(sdp_ref.__file__).resolve().is_relative_to(root):
-            missing[spec] = "built in: this repository does not have its code"
+        elif isinstance(rule, Plugin) or not Path(sdp_ref.__file__).resolve().is_relative_to(root):
+            missing[spec] = "part of sdp-bench, not of this repository"
         elif not (folder / "sdp_ref").is_dir():
             missing[spec] = f"new: {name} has no package sdp_ref"
         else:
@@ -90,7 +92,7 @@ def _found(name: str, root: Path, folder: Path, rules: Mapping[str, CheckedRule]
     return OldVersion(name, folder, old, missing)
 
 
-def _paths(root: Path, location: str, address: str) -> list[Path]:
+def _paths(root: Path, location: str, bases: Sequence[Path], address: str) -> list[Path]:
     """Return the paths, relative to the root of a checkout, at which the module of a rule may be."""
     if location.endswith(".py"):
         path = Path(location).resolve()
@@ -98,11 +100,7 @@ def _paths(root: Path, location: str, address: str) -> list[Path]:
             return [path.relative_to(root)]
         raise UserError(f"{address} is not in {root}, so it has no older version; leave out --against")
     stem = Path(*location.split("."))
-    paths = [
-        base / file
-        for base in (Path(), Path("src"))
-        for file in (stem.with_suffix(".py"), stem / "__init__.py")
-    ]
+    paths = [base / file for base in bases for file in (stem.with_suffix(".py"), stem / "__init__.py")]
     if any((root / path).is_file() for path in paths):
         return paths
     raise UserError(
@@ -111,22 +109,23 @@ def _paths(root: Path, location: str, address: str) -> list[Path]:
     )
 
 
-def _git(*words: str) -> str:
-    """Return the output of Git in the working folder; empty if it fails or there is no Git."""
-    command = ["git", *words]  # git from the user's PATH
+def _check_out(root: Path, commit: str, folder: Path) -> None:
+    """Write the files of a commit to a folder, without hooks and without changing the repository's index."""
+    words = ["-C", str(root), "-c", f"core.hooksPath={os.devnull}", f"--work-tree={folder}"]
+    index = {"GIT_INDEX_FILE": str(folder.with_name("index"))}
+    if problem := _git(*words, "checkout", "--quiet", commit, "--", ".", **index)[1]:
+        raise UserError(f"--against: git checkout {commit[:12]} failed: {problem}")
+
+
+def _git(*words: str, **environment: str) -> tuple[str, str]:
+    """Return the output of Git in the working folder, and an error on one line; one of them is empty."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
-
-
-def _extract(root: Path, commit: str, folder: Path) -> None:
-    command = ["git", "-C", str(root), "archive", "--format=tar", commit]
-    with tempfile.TemporaryFile() as archive:
-        done = subprocess.run(command, stdout=archive, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603
-        if done.returncode:
-            raise UserError(f"git archive {commit[:12]} failed: {on_one_line(done.stderr)}")
-        archive.seek(0)
-        with tarfile.open(fileobj=archive) as opened:
-            opened.extractall(folder, filter="data")
+        done = subprocess.run(  # noqa: S603
+            ["git", *words],  # noqa: S607  git from the user's PATH
+            env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except OSError as error:
+        return "", one_line(error)
+    if done.returncode:
+        return "", on_one_line(done.stderr) or "git failed"
+    return done.stdout.strip(), ""

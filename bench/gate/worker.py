@@ -3,8 +3,8 @@
 It uses only torch and public names of `sdp_ref`, so that it can time built-in rules of other versions. Its
 argument is JSON: the module search path, and a memory limit in bytes or null. It reads pickles: rules by name
 (specs of built-in rules, or plug-ins), nets by name, inputs (B, *event), the standard deviation of the noise,
-and a clock; then requests (rule, net, times, repetitions). It answers each request with a line of JSON: the
-seconds of the fastest of several times, each of one or more repetitions, or the text of an error.
+and a clock; then requests (rule, net, repetitions). It answers each request with a line of JSON: seconds per
+repetition, or the text of an error.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def main() -> None:
     rules, nets, inputs, sigma, clock = pickle.load(requests)  # noqa: S301  of the parent process
     works: dict[tuple[str, str], Callable[[], object]] = {}
     while (request := pickle.load(requests)) is not None:  # noqa: S301
-        rule, net, times, repetitions = request
+        rule, net, repetitions = request
         answer: float | str
         try:
             if (rule, net) not in works:
                 works[rule, net] = _work(rules[rule], nets[net], inputs, sigma)
-            answer = _seconds(works[rule, net], times, repetitions, clock)
+            answer = _seconds(works[rule, net], repetitions, clock)
         except BaseException as error:  # noqa: BLE001  a rule may raise anything
             answer = f"{type(error).__name__}: {error}"
         print(json.dumps(answer), file=answers, flush=True)
@@ -63,19 +63,13 @@ def _work(rule: Any, net: Any, inputs: Any, sigma: float) -> Callable[[], object
     return functools.partial(propagate, law)
 
 
-def _seconds(work: Callable[[], object], times: int, repetitions: int, clock: Callable[[], float]) -> float:
-    """Return the seconds of the fastest execution, after one that fills the caches.
-
-    Other programs only ever add time.
-    """
+def _seconds(work: Callable[[], object], repetitions: int, clock: Callable[[], float]) -> float:
+    """Return the seconds of one execution, after one that fills the caches."""
     work()
-    seconds = []
-    for _ in range(times):
-        start = clock()
-        for _ in range(repetitions):
-            work()
-        seconds.append((clock() - start) / repetitions)
-    return min(seconds)
+    start = clock()
+    for _ in range(repetitions):
+        work()
+    return (clock() - start) / repetitions
 
 
 def _watch(parent: int, memory: int | None) -> None:

@@ -1,5 +1,4 @@
 import json
-import subprocess
 from xml.etree import ElementTree
 
 import pytest

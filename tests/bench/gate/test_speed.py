@@ -53,8 +53,8 @@ def test_the_bounds_of_a_change_cover():
     """Each bound misses the true factor in 5 % of sessions."""
     rng = np.random.default_rng(0)
     changes = [Change(tuple(rng.normal(math.log(1.2), 0.1, 6))) for _ in range(2000)]
-    above = sum(change.factor / change.bound(0.05) > 1.2 for change in changes)
-    below = sum(change.factor * change.bound(0.05) < 1.2 for change in changes)
+    above = sum(change.bounds(0.05)[0] > 1.2 for change in changes)
+    below = sum(change.bounds(0.05)[1] < 1.2 for change in changes)
     for misses in (above, below):
         assert binomtest(misses, 2000, 0.05).pvalue > 0.001
 
@@ -62,7 +62,7 @@ def test_the_bounds_of_a_change_cover():
 def test_the_bounds_of_equal_observations_are_the_change():
     change = Change((math.log(1.5),) * 3)
     assert change.factor == pytest.approx(1.5)
-    assert change.bound(1e-6) == 1
+    assert change.bounds(1e-6) == pytest.approx((1.5, 1.5))
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,8 @@ def test_times_from_a_busy_machine_have_a_warning(monkeypatch, load, warned):
 
 
 def git(*words):
-    subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True
-    )
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
@@ -173,9 +172,10 @@ def test_the_code_is_that_of_the_older_version(repository, tmp_path, address, ki
     assert old.folder.exists() == (kind == "folder")
 
 
-def test_a_path_is_relative_to_the_root_of_the_repository(repository, monkeypatch):
+@pytest.mark.parametrize("address", ["mine.py:Mine", "mine:Mine"])
+def test_an_address_is_relative_to_the_working_folder(repository, monkeypatch, address):
     monkeypatch.chdir(repository / "rules")
-    with old_version("HEAD", rule_at("mine.py:Mine")) as old:
+    with old_version("HEAD", rule_at(address)) as old:
         assert name_of(old.rules["mine"]) == "mine"
 
 
@@ -188,6 +188,21 @@ def test_a_shallow_clone_has_its_revisions_only(repository, tmp_path, monkeypatc
         assert old.missing == {}
     with pytest.raises(UserError, match=r"'HEAD~1' is neither .* git fetch --depth=1 origin HEAD~1"):
         old_version("HEAD~1", {}).__enter__()
+
+
+def test_the_repository_stays_as_it_is(repository):
+    """Uncommitted changes, the index and hooks."""
+    (repository / "rules" / "mine.py").write_text("changed")
+    (repository / "rules" / "other.py").write_text("added")
+    git("add", "rules/other.py")
+    hook = repository / ".git" / "hooks" / "post-checkout"
+    hook.write_text(f"#!/bin/sh\ntouch {repository}/called\n")
+    hook.chmod(0o755)
+    before = git("status", "--porcelain")
+    with old_version("HEAD", {}) as old:
+        assert not (old.folder / "rules" / "other.py").exists()
+    assert git("status", "--porcelain") == before
+    assert not (repository / "called").exists()
 
 
 def test_without_git_only_folders_can_be_compared(repository, monkeypatch):
@@ -214,7 +229,7 @@ def test_a_rule_outside_the_repository_has_no_older_version(repository, address)
 
 def test_built_in_rules_are_compared_in_their_own_repository_only(repository, tmp_path, monkeypatch):
     with old_version("HEAD", rules_of(("sdp",))) as old:
-        assert old.missing == {"sdp": "built in: this repository does not have its code"}
+        assert old.missing == {"sdp": "part of sdp-bench, not of this repository"}
     monkeypatch.chdir(ROOT)
     with old_version(str(ROOT), rules_of(("sdp",))) as old:
         assert old.rules == {"sdp": "sdp"}
