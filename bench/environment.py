@@ -27,14 +27,6 @@ def cores() -> int:
         raise UserError(f"LOKY_MAX_CPU_COUNT is not a number of processors: {error}") from error
 
 
-def busy() -> str:
-    """Return a warning if the load average exceeds the number of processors, else an empty text."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load <= cores():
-        return ""
-    return f"the machine was busy (load average {load:.1f}, {cores()} processors): repeat on a quiet one"
-
-
 def describe(device: str, jobs: int, threads: int) -> dict[str, Any]:
     """Return machine, versions and parallelism as plain values."""
     import torch

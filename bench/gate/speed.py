@@ -25,7 +25,6 @@ from typing import Any
 from sdp_ref.errors import on_one_line
 
 from ..datasets.base import stratified_rows
-from ..environment import busy
 from ..executors.local import limits_here
 from ..nets import net as trained
 from ..plugins.plugin import Plugin
@@ -292,8 +291,6 @@ def judge(
             f"; {noisy} comparisons are too noisy to exclude a slow-down by {DETECTED - 1:.0%}: repeat them "
             "on a quieter machine"
         )
-    if warning := busy():
-        note += f"; {warning}"
     return GateVerdict(KIND, tuple(findings), note)
 
 

@@ -1,6 +1,5 @@
 import json
 import math
-import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from sdp_bench.bench.environment import cores
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.executors.local import Limits, in_separate_process, limited
 from sdp_bench.bench.gate import report, speed
@@ -106,13 +104,6 @@ def test_a_noisy_comparison_says_what_it_cannot_exclude(monkeypatch):
     verdict = judged()
     assert (verdict.status, len(calls)) == ("passed", Timing().looks[-1])
     assert "1 comparisons are too noisy to exclude a slow-down by 10%" in verdict.note
-
-
-@pytest.mark.parametrize(("load", "warned"), [(2.5, True), (0.9, False)])
-def test_times_from_a_busy_machine_have_a_warning(monkeypatch, load, warned):
-    simulated(monkeypatch, 0.0)
-    monkeypatch.setattr(os, "getloadavg", lambda: (load * cores(), 0.0, 0.0))
-    assert ("the machine was busy" in judged().note) == warned
 
 
 # Versions ---------------------------------------------------------------------------------------------
