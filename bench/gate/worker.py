@@ -64,8 +64,9 @@ def _work(rule: Any, net: Any, inputs: Any, sigma: float) -> Callable[[], object
 
 
 def _seconds(work: Callable[[], object], repetitions: int, clock: Callable[[], float]) -> float:
-    """Return the seconds of one execution, after one that fills the caches."""
-    work()
+    """Return the seconds of one execution; the first of several fills the caches and is not timed."""
+    if repetitions > 1:
+        work()
     start = clock()
     for _ in range(repetitions):
         work()

@@ -13,7 +13,7 @@ from sdp_bench.bench.gate.verdict import ALL_CASES, Status
 from tests.bench.gate.gate_rules import baseline_of, few_cells
 
 ALL = probes()
-CHECK = Options(seed=7, speed=False)
+CHECK = Options(seed=7)
 SCOPE = few_cells(inputs=1, probes=True)
 
 PLUGIN = """
