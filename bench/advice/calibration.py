@@ -10,6 +10,7 @@ import copy
 import math
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pandas as pd
 import torch
@@ -17,7 +18,8 @@ import torch
 from sdp_ref.laws import DiagonalGaussian
 
 from ..files import write
-from .advice import estimated
+from ..noise import noise_of
+from .advice import errors_of, estimated
 from .estimates import Array, Interval, class_error, deviations_error, distribution_error
 from .subjects import Subject, subjects
 from .thresholds import CLASS, DEVIATIONS, DISTRIBUTION, NEAR, TABLE, WIDER, calibration, rates, thresholds
@@ -26,13 +28,13 @@ _CELLS = 512
 _ORACLE_SAMPLES = (2**15, 2**17)  # at first, and at most near the limits
 
 
-def true_errors(outputs: Array, linear: Array) -> dict[str, Interval]:
+def true_errors(outputs: Array, linear: Array, has_class: bool = True) -> dict[str, Interval]:
     """Errors of linearisation by use, from an oracle's samples, in as many cells as the headline."""
     errors = {
         DEVIATIONS: deviations_error(outputs, linear),
         DISTRIBUTION: distribution_error(outputs, linear, len(outputs) // 4, [_CELLS]),
     }
-    if outputs.shape[1] > 1:
+    if has_class and outputs.shape[1] > 1:
         errors[CLASS] = class_error(outputs, linear)
     return errors
 
@@ -42,16 +44,19 @@ def measured(subject: Subject) -> Iterator[dict[str, object]]:
     net, inputs = subject.prepare()
     net.eval()
     exact = copy.deepcopy(net).double()
-    is_image = inputs[0].numel() > 100
+    noise = noise_of(subject.noise)
+    estimated_errors = partial(errors_of, has_class=subject.has_class)
+    oracle_errors = partial(true_errors, has_class=subject.has_class)
+    is_single = inputs[0].numel() > 100 and not subject.is_precise
     for number, x in enumerate(inputs):
         for sigma in subject.sigmas:
             scale = sigma * subject.scale
-            law = DiagonalGaussian(mean=x[None], variance=torch.full_like(x[None], scale**2))
+            law = DiagonalGaussian(x[None], noise.law(x[None], scale).variance)
             double = law.to(dtype=torch.float64)
-            _, indices = estimated(exact, double)
+            _, indices = estimated(exact, double, errors_from=estimated_errors)
             # The spread of the outputs of a deep random net can be below the rounding of float32.
-            oracle = (net, law) if is_image else (exact, double)
-            _, true = estimated(*oracle, 1000, *_ORACLE_SAMPLES, true_errors)
+            oracle = (net, law) if is_single else (exact, double)
+            _, true = estimated(*oracle, 1000, *_ORACLE_SAMPLES, oracle_errors)
             for use, index in indices.items():
                 yield {
                     "family": subject.family,
