@@ -1,7 +1,8 @@
 """Measures the calibration of the advice: indices and true errors of linearisation on many nets.
 
 ``python -m sdp_bench.bench.advice.calibration`` writes the table and prints the error rates on held-out nets.
-It needs MNIST and the UCI sets in the folder SDP_BENCH_DATA.
+It needs MNIST and the UCI sets in the folder SDP_BENCH_DATA, and the packages of the published nets. Names of
+families as arguments replace the rows of these families only.
 """
 
 from __future__ import annotations
@@ -75,11 +76,14 @@ def measured(subject: Subject) -> Iterator[dict[str, object]]:
 def main() -> None:
     """Measure the calibration, write its table and print the error rates of the advice."""
     torch.set_num_threads(1)
-    rows = list[dict[str, object]]()
+    families = sys.argv[1:] or list(dict.fromkeys(subject.family for subject in subjects()))
+    known = pd.read_csv(TABLE)
+    parts = [known[~known["family"].isin(families)]]
     for subject in subjects():
-        rows += list(measured(subject))
-        print(f"{subject.name}: {len(rows)} rows", file=sys.stderr)
-    write(TABLE, pd.DataFrame(rows).to_csv(index=False))
+        if subject.family in families:
+            parts.append(pd.DataFrame(measured(subject)))
+            print(f"{subject.name}: {len(parts[-1])} rows", file=sys.stderr)
+    write(TABLE, pd.concat(parts).to_csv(index=False))
     calibration.cache_clear()
     thresholds.cache_clear()
     print(thresholds())

@@ -256,7 +256,9 @@ def _dependent_groups(law: Law, groups: Sequence[Group]) -> list[list[Group]]:
     correlated = law.covariance[0].numpy() != 0
     links = [[correlated[a.mask][:, b.mask].any() for b in groups] for a in groups]
     count, labels = connected_components(np.array(links), directed=False)
-    return [[groups[i] for i in np.flatnonzero(labels == label)] for label in range(count)]
+    return [
+        [group for group, set_ in zip(groups, labels, strict=True) if set_ == label] for label in range(count)
+    ]
 
 
 def _grouping(dependent: Sequence[Sequence[Group]]) -> str:
