@@ -43,4 +43,10 @@ def test_a_worked_example_ends_with_a_verdict(folder, monkeypatch, file, code, c
 
 
 def test_there_is_an_example_for_each_kind_of_net():
-    assert [file for file, *_ in EXAMPLES] == ["audio.py", "sequence.py", "images.py", "table.py", "export.py"]
+    assert [file for file, *_ in EXAMPLES] == [
+        "audio.py",
+        "sequence.py",
+        "images.py",
+        "table.py",
+        "export.py",
+    ]
