@@ -31,7 +31,8 @@ def test_each_output_has_a_line_and_the_table_all_shares(budget, tmp_path):
     lines = out.splitlines()
     assert lines[0] == "note: σ is a factor of the noise scales:0.1/0.1/0.2, not a standard deviation"
     assert lines[1] == "uncertainty budget of net.py:build, mean over 2 inputs"
-    assert re.search(r"σ = 1, output 1: largest slope at 2 of 2 inputs: slope 100.0 %", lines[3])
+    assert lines[3].startswith("  σ = 1, output 1: largest slope at 2 of 2 inputs: slope ")
+    assert re.search(r"slope [^;]*; first [^;]* linear 100\.0 %\)", lines[3])
     table = pd.read_csv(tmp_path / "budget.csv")
     shares = table[table["output"] == 0].set_index(["input", "group"])["linear"]
     assert shares.round(4).to_list() == [0.5, 0, 0.5] * 2  # variances 4 * 0.01, 0 and 0.04

@@ -198,8 +198,7 @@ def find(
     order of the net's inputs; `rows` selects the first ones. `noisy` is the name or index of the input
     with noise; the others are the same for all examples. `output` is the key, field or index of the
     selected output of a net with several outputs, with dots for nested ones. `has_class` is whether the
-    largest output is a decision; by default it is, except for published nets of which it is known that it
-    is not.
+    largest output is a decision; by default it is, except for published nets without classes.
 
     A UserError is raised if the net does not exist, the inputs are not finite numbers, or the net does not
     map each row independently and repeatably to finite numbers. A RunFailedError is raised if its code ends
