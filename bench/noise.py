@@ -126,6 +126,13 @@ class Noise:
             replaced += "; its mean is not 0, so the mean of the noisy input is not the input"
         return f"{self.name} noise: {replaced}"
 
+    @property
+    def scale_notes(self) -> list[str]:
+        """A line on the scale of noise with numbers, because it is a factor of them."""
+        if self.values is None:
+            return []
+        return [f"σ is a factor of the noise {self.text}, not a standard deviation"]
+
     def label(self, scale: float) -> str:
         """Return family and scale as stored in an `OracleKey`: ``gaussian:sigma=0.1``."""
         return f"{self.prefix}{self.parameter}={scale!r}"
@@ -161,8 +168,13 @@ class Noise:
                 there = f"{inputs} inputs are measured" if inputs else "rows need --net"
                 raise UserError(f"noise '{self.text}' has {self.event[0]} rows of scales, but {there}")
         elif self.event not in (None, event, (math.prod(event),)):
+            kind = self.family.partition(":")[0]
+            hint = ""
+            if kind in _BY_INPUT and event[-len(self.event) :] == self.event:
+                repeated = f"numpy.broadcast_to(NUMBERS, {tuple(event)})"
+                hint = f"; repeat the numbers: numpy.save('noise.npy', {repeated}), then {kind}:noise.npy"
             raise UserError(
-                f"noise '{self.text}' is for inputs of shape {self.event}, the net takes {tuple(event)}"
+                f"noise '{self.text}' is for inputs of shape {self.event}, the net takes {tuple(event)}{hint}"
             )
         standard = self.example.standard
         if sampler == "sobol" and (standard is None or standard.uniforms > 1):

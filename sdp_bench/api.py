@@ -54,6 +54,7 @@ def validate(
     rows: int | None = None,
     net_input: str | int | None = None,
     net_output: str | int | None = None,
+    has_class: bool | None = None,
     compare_with: Sequence[Any] | None = None,
     experiments: Sequence[str] = (),
     preset: str = "quick",
@@ -83,7 +84,8 @@ def validate(
     `inputs` of the net are an array, a tensor or a path, of shape ``(B, *event)`` with B >= 1; or a mapping
     with several of these, by name or position of the net's input. `rows` is the number of inputs to use, from
     the first one. `net_input` and `net_output` are name or position of the noisy input and of the output to
-    predict.
+    predict. `has_class` is whether the largest output is a decision (by default it is); False omits the use
+    "class", for regression.
 
     `noise` is the standard deviation of Gaussian noise, a number or several; or a text that names a family,
     as ``--noise`` does; or a law with one row and mean 0: a `Gaussian`, a `DiagonalGaussian`, or an
@@ -118,7 +120,7 @@ def validate(
     results_folder = _read("database", values.RESULTS, database)
     request = ValidationRequest(
         rules=_rules(rule),
-        net=_net(net, inputs, rows, net_input, net_output),
+        net=_net(net, inputs, rows, net_input, net_output, has_class),
         experiments=_read("experiments", values.WORD, experiments or None, several=True) or (),
         preset=_read("preset", values.WORD, preset),
         compare_with=_rules(compare_with),
@@ -153,6 +155,7 @@ def advise(
     rows: int | None = None,
     net_input: str | int | None = None,
     net_output: str | int | None = None,
+    has_class: bool | None = None,
 ) -> pd.DataFrame:
     """Advise whether linearisation is accurate for a net, without an oracle, as ``sdp-bench advise`` does.
 
@@ -162,7 +165,7 @@ def advise(
     arguments, and for noise that is not Gaussian.
     """
     family, sigmas = _noise(noise, sigma)
-    load_net = _net(net, inputs, rows, net_input, net_output) if net is not None else None
+    load_net = _net(net, inputs, rows, net_input, net_output, has_class) if net is not None else None
     if load_net is None:
         raise UserError("net is required: an nn.Module, a function that makes one, or text")
     return advise_on(load_net(), family, sigmas)
@@ -226,7 +229,7 @@ def budget(
     net_input: str | int | None = None,
     net_output: str | int | None = None,
 ) -> pd.DataFrame:
-    """Divide the variance of each output among the inputs, as ``sdp-bench validate --budget`` does.
+    """Divide the variance of each output among the inputs, as ``sdp-bench budget`` does.
 
     `net`, `inputs`, `noise`, `sigma`, `rows`, `net_input` and `net_output` are those of :func:`validate`;
     columns of a CSV file or of a data frame are known by their names. `groups` are columns that belong
@@ -290,7 +293,9 @@ def _rule(rule: Any) -> str | Plugin:
     return plugin.of(session.code_of(rule), built_in())
 
 
-def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> Callable[[], OwnNet] | None:
+def _net(
+    net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any, has_class: Any = None
+) -> Callable[[], OwnNet] | None:
     """Function that loads the net, in whatever form the arguments describe it; None without a net."""
     input_name = _port("net_input", net_input)
     output_name = _port("net_output", net_output)
@@ -302,7 +307,8 @@ def _net(net: Any, inputs: Any, rows: Any, net_input: Any, net_output: Any) -> C
             raise UserError(f"net must be an nn.Module, a function that makes one, or text, got {shown(net)}")
         code = session.code_of(_on_cpu(net) if isinstance(net, nn.Module) else net)
     arrays = _arrays(inputs)
-    return finder(code, arrays, _read("rows", values.COUNT, rows), input_name, output_name)
+    is_class = _read("has_class", values.FLAG, has_class)
+    return finder(code, arrays, _read("rows", values.COUNT, rows), input_name, output_name, is_class)
 
 
 def _port(name: str, port: Any) -> str | None:

@@ -20,7 +20,19 @@ import click
 
 from sdp_bench.bench.errors import one_line
 from sdp_bench.bench.executors import let_threads_sleep
-from sdp_bench.commands import advise, check_rule, echo, exchange, gate, nets, report, run, sample, validate
+from sdp_bench.commands import (
+    advise,
+    budget,
+    check_rule,
+    echo,
+    exchange,
+    gate,
+    nets,
+    report,
+    run,
+    sample,
+    validate,
+)
 from sdp_bench.commands.options import FAILED
 from sdp_ref.errors import on_one_line
 
@@ -51,6 +63,7 @@ for _command in (
     nets.train,
     gate.check,
     advise.advise,
+    budget.budget,
     sample.sample,
     check_rule.check_rule,
     validate.validate,

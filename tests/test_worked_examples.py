@@ -13,7 +13,7 @@ from tests.attacks.calls import called
 from tests.project import ROOT
 
 TEXT = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-SECTION = TEXT.partition("### Audio, images, tables and ONNX\n")[2].partition("\n### ")[0]
+SECTION = TEXT.partition("### Audio, sequences, images, tables and ONNX\n")[2].partition("\n### ")[0]
 EXAMPLES = re.findall(
     r'```py title="(\w+\.py)"\n(.*?)^```\n\n    sdp-bench ([^\n]+)', SECTION, re.DOTALL | re.MULTILINE
 )
@@ -43,4 +43,10 @@ def test_a_worked_example_ends_with_a_verdict(folder, monkeypatch, file, code, c
 
 
 def test_there_is_an_example_for_each_kind_of_net():
-    assert [file for file, *_ in EXAMPLES] == ["audio.py", "images.py", "table.py", "export.py"]
+    assert [file for file, *_ in EXAMPLES] == [
+        "audio.py",
+        "sequence.py",
+        "images.py",
+        "table.py",
+        "export.py",
+    ]

@@ -9,6 +9,7 @@ an interval contains the limit, the number of passes is doubled, up to 40 000.
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -67,12 +68,13 @@ def _growing_outputs(
         samples *= 2
 
 
-def errors_of(outputs: Array, linear: Array) -> dict[str, Interval]:
+def errors_of(outputs: Array, linear: Array, has_class: bool = True) -> dict[str, Interval]:
     """Estimated errors of linearisation by use, in the terms of :data:`LIMITS`, from paired outputs.
 
-    They are NaN, and undecided, if an output or its derivative is not finite.
+    They are NaN, and undecided, if an output or its derivative is not finite. The class is that of the
+    largest output, if there are several, and left out without `has_class`.
     """
-    uses = list(LIMITS) if outputs.shape[1] > 1 else [DEVIATIONS, DISTRIBUTION]
+    uses = list(LIMITS) if has_class and outputs.shape[1] > 1 else [DEVIATIONS, DISTRIBUTION]
     if not (np.isfinite(outputs).all() and np.isfinite(linear).all()):
         return dict.fromkeys(uses, Interval(math.nan, math.nan, math.nan))
     estimate = {CLASS: class_error, DEVIATIONS: deviations_error, DISTRIBUTION: distribution_error}
@@ -100,18 +102,21 @@ def estimated(
     return outputs, errors
 
 
-def advise(net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0) -> pd.DataFrame:
+def advise(
+    net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0, *, has_class: bool = True
+) -> pd.DataFrame:
     """Advise on linearisation for each input of a net and each use, without an oracle.
 
     `law` has a row for each input, shape (B, *event); `net` maps (B, *event) to (B, m). Rows that equal an
-    earlier one are skipped. The result has the columns `input` (the number of the row), `use`, `index` (the
-    estimated error), `low` and `high` (its 95 % interval), `outcome` and `samples`, the number of Monte Carlo
-    samples with the limit as expected error.
+    earlier one are skipped. `has_class` is whether the largest output is a decision. The result has the
+    columns `input` (the number of the row), `use`, `index` (the estimated error), `low` and `high` (its 95 %
+    interval), `outcome` and `samples`, the number of Monte Carlo samples with the limit as expected error.
     """
     net = copy.deepcopy(net).double().eval()
     law, rows = law.to(dtype=torch.float64), []
+    errors_from = functools.partial(errors_of, has_class=has_class)
     for number in _distinct_rows(law):
-        outputs, errors = estimated(net, law[number], seed=seed + number)
+        outputs, errors = estimated(net, law[number], seed=seed + number, errors_from=errors_from)
         for use, error in errors.items():
             outcome, samples = outcome_of(use, error.low, error.high), samples_for(use, outputs)
             rows.append((number, use, error.value, error.low, error.high, outcome, samples))
@@ -132,17 +137,17 @@ def advise_on(
     """Advise on a user's net at all its inputs, in a separate process: :func:`advise` at each noise level.
 
     The result also has the column `sigma`; ``attrs["net"]`` is the name of the net, and ``attrs["notes"]``
-    are lines on how it was loaded. `noise` is Gaussian
-    by default. `sigmas` are required, unless the noise has scales or a covariance. Raises UserError for noise
-    that is not Gaussian, and for a net that is not differentiable or does not run in float64; the messages
-    end with `hint`, which names an alternative.
+    are lines on how it was loaded and on the noise. `noise` is Gaussian by default. `sigmas` are required,
+    unless the noise has scales or a covariance. Raises UserError for noise that is not Gaussian, and for a
+    net that is not differentiable or does not run in float64; the messages end with `hint`, which names an
+    alternative.
     """
     noise = noise or GAUSSIAN
     if sigmas is None and noise.values is None:
         raise UserError("sigma is required (--sigma 0.1,1)")
     name = net.architecture.name
     table = pd.DataFrame(in_separate_process(_rows, net, noise, sigmas or (1.0,), hint, address=name))
-    table.attrs["net"], table.attrs["notes"] = name, list(net.notes)
+    table.attrs["net"], table.attrs["notes"] = name, [*net.notes, *noise.scale_notes]
     return table
 
 
@@ -157,7 +162,7 @@ def _rows(net: OwnNet, noise: Noise, sigmas: Sequence[float], hint: str) -> list
             raise UserError(f"advice is calibrated for Gaussian noise, not for {noise.text}{hint}")
         try:
             with measured_code():
-                frames.append(advise(net.build(), law).assign(sigma=sigma))
+                frames.append(advise(net.build(), law, has_class=net.has_class).assign(sigma=sigma))
         except MeasuredCodeError as error:
             raise UserError(
                 f"{net.architecture.name} must be differentiable and run in float64: {error}{hint}"

@@ -1,7 +1,8 @@
 """Measures the calibration of the advice: indices and true errors of linearisation on many nets.
 
 ``python -m sdp_bench.bench.advice.calibration`` writes the table and prints the error rates on held-out nets.
-It needs MNIST and the UCI sets in the folder SDP_BENCH_DATA.
+It needs MNIST and the UCI sets in the folder SDP_BENCH_DATA, and the packages of the published nets. Names of
+families as arguments replace the rows of these families only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import copy
 import math
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pandas as pd
 import torch
@@ -17,7 +19,8 @@ import torch
 from sdp_ref.laws import DiagonalGaussian
 
 from ..files import write
-from .advice import estimated
+from ..noise import noise_of
+from .advice import errors_of, estimated
 from .estimates import Array, Interval, class_error, deviations_error, distribution_error
 from .subjects import Subject, subjects
 from .thresholds import CLASS, DEVIATIONS, DISTRIBUTION, NEAR, TABLE, WIDER, calibration, rates, thresholds
@@ -26,13 +29,13 @@ _CELLS = 512
 _ORACLE_SAMPLES = (2**15, 2**17)  # at first, and at most near the limits
 
 
-def true_errors(outputs: Array, linear: Array) -> dict[str, Interval]:
+def true_errors(outputs: Array, linear: Array, has_class: bool = True) -> dict[str, Interval]:
     """Errors of linearisation by use, from an oracle's samples, in as many cells as the headline."""
     errors = {
         DEVIATIONS: deviations_error(outputs, linear),
         DISTRIBUTION: distribution_error(outputs, linear, len(outputs) // 4, [_CELLS]),
     }
-    if outputs.shape[1] > 1:
+    if has_class and outputs.shape[1] > 1:
         errors[CLASS] = class_error(outputs, linear)
     return errors
 
@@ -42,16 +45,19 @@ def measured(subject: Subject) -> Iterator[dict[str, object]]:
     net, inputs = subject.prepare()
     net.eval()
     exact = copy.deepcopy(net).double()
-    is_image = inputs[0].numel() > 100
+    noise = noise_of(subject.noise)
+    estimated_errors = partial(errors_of, has_class=subject.has_class)
+    oracle_errors = partial(true_errors, has_class=subject.has_class)
+    is_single = inputs[0].numel() > 100 and not subject.is_precise
     for number, x in enumerate(inputs):
         for sigma in subject.sigmas:
             scale = sigma * subject.scale
-            law = DiagonalGaussian(mean=x[None], variance=torch.full_like(x[None], scale**2))
+            law = DiagonalGaussian(x[None], noise.law(x[None], scale).variance)
             double = law.to(dtype=torch.float64)
-            _, indices = estimated(exact, double)
+            _, indices = estimated(exact, double, errors_from=estimated_errors)
             # The spread of the outputs of a deep random net can be below the rounding of float32.
-            oracle = (net, law) if is_image else (exact, double)
-            _, true = estimated(*oracle, 1000, *_ORACLE_SAMPLES, true_errors)
+            oracle = (net, law) if is_single else (exact, double)
+            _, true = estimated(*oracle, 1000, *_ORACLE_SAMPLES, oracle_errors)
             for use, index in indices.items():
                 yield {
                     "family": subject.family,
@@ -70,11 +76,14 @@ def measured(subject: Subject) -> Iterator[dict[str, object]]:
 def main() -> None:
     """Measure the calibration, write its table and print the error rates of the advice."""
     torch.set_num_threads(1)
-    rows = list[dict[str, object]]()
+    families = sys.argv[1:] or list(dict.fromkeys(subject.family for subject in subjects()))
+    known = pd.read_csv(TABLE)
+    parts = [known[~known["family"].isin(families)]]
     for subject in subjects():
-        rows += list(measured(subject))
-        print(f"{subject.name}: {len(rows)} rows", file=sys.stderr)
-    write(TABLE, pd.DataFrame(rows).to_csv(index=False))
+        if subject.family in families:
+            parts.append(pd.DataFrame(measured(subject)))
+            print(f"{subject.name}: {len(parts[-1])} rows", file=sys.stderr)
+    write(TABLE, pd.concat(parts).to_csv(index=False))
     calibration.cache_clear()
     thresholds.cache_clear()
     print(thresholds())

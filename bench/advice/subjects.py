@@ -6,7 +6,7 @@ import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -18,6 +18,8 @@ from ..datasets import dataset, names
 from ..datasets.base import SplitClassification, TabularRegression
 from ..nets import storage
 from ..nets.net import Net, inputs_of, net_from_bytes
+from ..nets.own.programs import PublishedProgram
+from ..published import published_net, published_nets
 
 SIGMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Noise levels; half of them for images, with values between 0 and 1."""
@@ -55,6 +57,11 @@ class Subject:
     """Loads or trains the net, and returns it with its inputs."""
     scale: float = 1.0
     sigmas: Sequence[float] = SIGMAS
+    noise: str = "gaussian"
+    has_class: bool = True
+    """Whether the largest output is a decision."""
+    is_precise: bool = False
+    """Whether the true error needs float64, although the input is large."""
 
     @property
     def fitted(self) -> bool:
@@ -72,6 +79,7 @@ def subjects() -> Iterator[Subject]:
     yield from scalar_functions()
     yield from curves()
     yield from image_regressors()
+    yield from published()
 
 
 def committed_nets() -> Iterator[Subject]:
@@ -199,6 +207,34 @@ def image_regressors() -> Iterator[Subject]:
         for activation in ("relu", "silu"):
             prepare = partial(image_regressor, draw, activation)
             yield Subject(family, f"{family}-{activation}", prepare, 0.5)
+
+
+_PUBLISHED_ROWS: dict[str, Sequence[int]] = {
+    "airfoil": range(10),
+    "cosmology": range(10),
+    "plasma": range(10),
+    "vehicle": range(10),
+    "rnet": (0, 3, 6, 9),
+    "silero": (0, 3, 6, 9),
+}
+"""Inputs of the fast published nets; a setting of the others takes one to four minutes."""
+_PUBLISHED_ROW = (5,)
+
+
+def published() -> Iterator[Subject]:
+    """Published nets with the noise of their users; slow ones at the middle noise level only."""
+    for name, net in published_nets().items():
+        rows = _PUBLISHED_ROWS.get(name, _PUBLISHED_ROW)
+        sigmas = net.sigmas if name in _PUBLISHED_ROWS else net.sigmas[1:2]
+        prepare = partial(published_at, name, rows)
+        # Most outputs of pesto are below the smallest float32.
+        subject = Subject("published", f"published-{name}", prepare, 1.0, sigmas, net.noise)
+        yield replace(subject, has_class=net.has_class, is_precise=name == "pesto")
+
+
+def published_at(name: str, rows: Sequence[int]) -> tuple[nn.Module, Tensor]:
+    """Return a published net, and these rows of its inputs."""
+    return PublishedProgram.find(name).load(), torch.from_numpy(published_net(name).inputs()[list(rows)])
 
 
 def committed(net: Net, rows: Sequence[int]) -> tuple[nn.Module, Tensor]:

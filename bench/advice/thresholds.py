@@ -160,6 +160,10 @@ def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
         for row in rates().to_dict("records")
     )
     lines.append(f"  how often such advice was wrong on other nets (95 % interval): {wrong}")
+    if any(row["use"] == CLASS for row in rows):
+        lines.append(
+            "  class: the largest output; --no-class omits it if the outputs are not scores of classes"
+        )
     lines.append(f"  events rarer than about 1 in {SAMPLES // 3:,} can be missed")
     advice: dict[Outcome, str] = {
         "accurate": "rely on linearisation (sdp) for",

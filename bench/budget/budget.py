@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 from scipy.special import ndtri
 from torch import Tensor, nn
 
@@ -20,7 +23,7 @@ from ..errors import MeasuredCodeError, RunFailedError, UserError, measured_code
 from ..executors.local import Limits, in_separate_process
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN, Noise
-from .groups import Group, groups_of
+from .groups import OTHERS, Group, groups_of
 from .sobol import CONFIDENCE, Indices, sobol_indices
 
 Array = NDArray[np.float64]
@@ -28,11 +31,13 @@ Array = NDArray[np.float64]
 SAMPLES = 4096
 _BATCH_VALUES = 2**18  # input values of a forward pass
 _MOST_VALUES = 2**26  # outputs at all samples of all groups
-_CONSTANT = 1e-6  # spread of an output that counts as constant, relative to its size
+_FLAT = 1e-4  # spread of an output, relative to its size, that rounding in float32 would change
+_CONSTANT = {torch.float64: 1e-12}  # spread of an output that counts as constant, relative to its size
+_CONSTANT_SINGLE = 1e-6
 
 CONSTANT = "the output is constant"
 LINEAR_CONSTANT = "no linear shares: the linearised output is constant"
-DEPENDENT = "Sobol indices require independent groups, and this noise is dependent across groups"
+DEPENDENT = "no Sobol indices, which require independent groups: this noise is dependent across groups"
 NO_GRADIENT = "no linearisation: "
 
 
@@ -54,16 +59,20 @@ def budget_of(
       input; `correlation_low` to `correlation_high` is its 95 % interval.
     - `note`: why numbers are NaN.
     """
-    generator = torch.Generator().manual_seed(seed)
-    inputs, others = (law.sample(samples, generator)[:, 0].flatten(1) for _ in range(2))
-    outputs = _outputs(net, inputs, law)
+    inputs, others = _samples(law, samples, seed)
+    outputs, dtype = _outputs(net, inputs, law)
+    if dtype != torch.float64 and _is_constant(outputs, _FLAT).any() and _runs_in_double(net, law):
+        net, law = copy.deepcopy(net).double(), law.to(dtype=torch.float64)
+        inputs, others = _samples(law, samples, seed)
+        outputs, dtype = _outputs(net, inputs, law)
     linear, note = _linear_shares(net, law, groups)
     indices = None
-    if _are_independent(law, groups):
+    dependent = _dependent_groups(law, groups)
+    if len(dependent) == len(groups):
         indices = _sobol_indices(net, law, groups, inputs, others, outputs)
     else:
-        note = f"{note}; {DEPENDENT}" if note else DEPENDENT
-    is_constant = outputs.std(0) <= _CONSTANT * np.abs(outputs).max(0)
+        note = "; ".join(filter(None, (note, DEPENDENT + _grouping(dependent))))
+    is_constant = _is_constant(outputs, _CONSTANT.get(dtype, _CONSTANT_SINGLE))
     rows = []
     for output in range(outputs.shape[1]):
         lacks_linear = np.isnan(linear[:, output]).any() and not note.startswith(NO_GRADIENT)
@@ -98,8 +107,9 @@ def _sobol_indices(
     exchanged = np.empty((len(groups), samples, count))
     for position, group in enumerate(groups):
         mask = torch.from_numpy(group.mask)
-        exchanged[position] = _outputs(net, torch.where(mask, others, inputs), law)
-    return sobol_indices(outputs, _outputs(net, others, law), exchanged)
+        exchanged[position], _ = _outputs(net, torch.where(mask, others, inputs), law)
+    other_outputs, _ = _outputs(net, others, law)
+    return sobol_indices(outputs, other_outputs, exchanged)
 
 
 def _index_columns(indices: Indices | None, position: int, output: int) -> dict[str, Any]:
@@ -136,9 +146,9 @@ def budget_on(
     """Return the budget of a user's net at all its inputs and noise levels, in a separate process.
 
     The result has the columns of :func:`budget_of`, preceded by `sigma` and `input`; ``attrs["net"]`` is the
-    name of the net, and ``attrs["notes"]`` are lines on how it was loaded. `groups` and `columns` are those
-    of :func:`sdp_bench.bench.budget.groups.groups_of`. Raises UserError for invalid arguments and for noise
-    without a variance, and RunFailedError if the net fails.
+    name of the net, and ``attrs["notes"]`` are lines on how it was loaded and on the noise. `groups` and
+    `columns` are those of :func:`sdp_bench.bench.budget.groups.groups_of`. Raises UserError for invalid
+    arguments and for noise without a variance, and RunFailedError if the net fails.
     """
     noise = noise or GAUSSIAN
     if sigmas is None and noise.values is None:
@@ -155,7 +165,7 @@ def budget_on(
     chosen, name = groups_of(groups, event, columns), net.architecture.name
     rows = in_separate_process(_rows, net, noise, sigmas, chosen, samples, address=name, limits=Limits())
     table = pd.DataFrame(rows)
-    table.attrs["net"], table.attrs["notes"] = name, list(net.notes)
+    table.attrs["net"], table.attrs["notes"] = name, [*net.notes, *noise.scale_notes]
     return table
 
 
@@ -177,25 +187,51 @@ def _rows(
     return rows
 
 
-def _outputs(net: nn.Module, inputs: Tensor, law: Law) -> Array:
-    dtype = next((weight.dtype for weight in net.parameters()), law.location.dtype)
+def _samples(law: Law, samples: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return two independent samples of flattened inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    return law.sample(samples, generator)[:, 0].flatten(1), law.sample(samples, generator)[:, 0].flatten(1)
+
+
+def _outputs(net: nn.Module, inputs: Tensor, law: Law) -> tuple[Array, torch.dtype]:
+    """Return outputs at flattened inputs, and the type in which the net computed them."""
+    dtype = _dtype(net, law)
     batch = max(1, _BATCH_VALUES // inputs.shape[1])
     with torch.no_grad():
-        parts = [net(part.reshape(-1, *law.event_shape).to(dtype)).double() for part in inputs.split(batch)]
-    outputs: Array = torch.cat(parts).numpy()
+        parts = [net(part.reshape(-1, *law.event_shape).to(dtype)) for part in inputs.split(batch)]
+    outputs: Array = torch.cat(parts).double().numpy()
     if not np.isfinite(outputs).all():
         raise UserError("the net gives NaN or infinity at some samples")
-    return outputs
+    return outputs, parts[0].dtype
+
+
+def _dtype(net: nn.Module, law: Law) -> torch.dtype:
+    return next((weight.dtype for weight in net.parameters()), law.location.dtype)
+
+
+def _runs_in_double(net: nn.Module, law: Law) -> bool:
+    try:
+        with torch.no_grad():
+            outputs = copy.deepcopy(net).double()(law.location.double())
+    except Exception:  # noqa: BLE001  of the user's net
+        return False
+    return bool(outputs.dtype == torch.float64)
+
+
+def _is_constant(outputs: Array, resolution: float) -> NDArray[np.bool_]:
+    """Whether the spread of each output is at most a share of its size, shape (m,)."""
+    is_constant: NDArray[np.bool_] = outputs.std(0) <= resolution * np.abs(outputs).max(0)
+    return is_constant
 
 
 def _linear_shares(net: nn.Module, law: Law, groups: Sequence[Group]) -> tuple[Array, str]:
     """Shares of the linearised output, shape (groups, m), and why there are none."""
-    dtype = next((weight.dtype for weight in net.parameters()), law.location.dtype)
+    dtype = _dtype(net, law)
     try:
         _, jacobian = jacobian_of(net, law.mean.to(dtype), spread=law.spread.to(dtype))
     except Exception as error:  # noqa: BLE001  of the user's net
-        outputs = _outputs(net, law.mean.flatten(1), law).shape[1]
-        return np.full((len(groups), outputs), math.nan), f"{NO_GRADIENT}{one_line(error)}"
+        outputs, _ = _outputs(net, law.mean.flatten(1), law)
+        return np.full((len(groups), outputs.shape[1]), math.nan), f"{NO_GRADIENT}{one_line(error)}"
     rows = jacobian[0].flatten(1).double()
     if isinstance(law, _INDEPENDENT):
         covariances = rows * law.variance[0].flatten().double()  # with each input, shape (m, n)
@@ -211,13 +247,30 @@ _INDEPENDENT = (DiagonalGaussian, LocationScale, SplitNormal)
 """Laws with independent components."""
 
 
-def _are_independent(law: Law, groups: Sequence[Group]) -> bool:
-    if isinstance(law, _INDEPENDENT) or len(groups) == 1:
-        return True
+def _dependent_groups(law: Law, groups: Sequence[Group]) -> list[list[Group]]:
+    """Divide groups into the largest number of sets that are independent of each other."""
+    if isinstance(law, _INDEPENDENT):
+        return [[group] for group in groups]
     if not isinstance(law, Gaussian):
-        return False
-    covariance = law.covariance[0].numpy()
-    return not any(covariance[group.mask][:, ~group.mask].any() for group in groups)
+        return [list(groups)]
+    correlated = law.covariance[0].numpy() != 0
+    links = [[correlated[a.mask][:, b.mask].any() for b in groups] for a in groups]
+    count, labels = connected_components(np.array(links), directed=False)
+    return [
+        [group for group, set_ in zip(groups, labels, strict=True) if set_ == label] for label in range(count)
+    ]
+
+
+def _grouping(dependent: Sequence[Sequence[Group]]) -> str:
+    """Say which groups to take together, if these are columns of a table and not all of them."""
+    sets = [[group.name for group in groups] for groups in dependent]
+    if len(sets) == 1 or any(_BLOCK.search(name) for names in sets for name in names):
+        return ""
+    listed = ",".join("+".join(names) for names in sets if OTHERS not in names)
+    return f"; take dependent ones together: --groups {listed}"
+
+
+_BLOCK = re.compile(r"[ ,-]")  # in the names of blocks, which cannot be listed
 
 
 def _correlation(inputs: Tensor, output: Array, group: Group) -> dict[str, float]:

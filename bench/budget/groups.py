@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from ..errors import UserError
 from ..text import printable
 
+OTHERS = "others"
+"""Name of the group of all columns that are not listed."""
 _SINGLE = 16
 """Most components that are groups by default; more are divided into as many blocks."""
 _MOST = 64
@@ -103,4 +105,4 @@ def _listed(text: str, event: tuple[int, ...], columns: Sequence[str]) -> list[G
             left.remove(index)
             components.append(index)
         groups.append(_group(part.strip(), components, event[0]))
-    return [*groups, _group("others", left, event[0])] if left else groups
+    return [*groups, _group(OTHERS, left, event[0])] if left else groups

@@ -18,7 +18,7 @@ def sentences(budget: pd.DataFrame, name: str) -> list[str]:
         lines.append(f"  σ = {sigma:g}, output {output}: {_line(rows)}")
     left = len(budget.groupby(["sigma", "output"])) - _OUTPUTS
     if left > 0:
-        lines.append(f"  ... and {left} more (the scorecard and its CSV table have all)")
+        lines.append(f"  ... and {left} more (the CSV table has all)")
     lines.append(
         "  how: shares of the variance that vanish if the group has no noise (total Sobol index, 95 % "
         "interval); first: share of the group alone; linear: share of the linearised output"

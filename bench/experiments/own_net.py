@@ -45,27 +45,31 @@ class OwnNetExperiment(LawExperiment):
         return isinstance(net, OwnNet)
 
 
-def measures_for(outputs: int, *, heavy: bool = False) -> tuple[tuple[str, ...], str]:
-    """Return the metrics for a net with this many outputs, and a reason; `heavy` noise has no variance."""
+def measures_for(outputs: int, *, heavy: bool = False, has_class: bool = True) -> tuple[tuple[str, ...], str]:
+    """Return the metrics for a net with this many outputs, and a reason.
+
+    `heavy` noise has no variance, and `has_class` is whether the largest output is a decision.
+    """
     if heavy:
-        return _without_moments(outputs)
+        return _without_moments(outputs, has_class)
     if outputs == 1:
         return (
             ("tv_headline", "tv_paper", "w1", *_MOMENTS),
             "One output: total variation in cells of equal mass and in a regular grid, exact W1, and "
             "moments. There is no decision (arg max) to compare.",
         )
-    return _few_outputs(outputs) if outputs <= HISTOGRAM_OUTPUTS else _many_outputs(outputs)
+    measures = _few_outputs if outputs <= HISTOGRAM_OUTPUTS else _many_outputs
+    return measures(outputs, has_class)
 
 
 _MOMENTS = ("std_ratio", "tails", "bures", "gaussian_kl", "min_eigenvalue")
 
 
-def _without_moments(outputs: int) -> tuple[tuple[str, ...], str]:
+def _without_moments(outputs: int, has_class: bool) -> tuple[tuple[str, ...], str]:
     metrics: list[str] = []
     if outputs <= HISTOGRAM_OUTPUTS:
         metrics += ["tv_joint", "tv_output"]
-    if outputs > 1:
+    if outputs > 1 and has_class:
         metrics.append("tv_class")
     if outputs > HISTOGRAM_OUTPUTS:
         metrics.append("tv_margin")
@@ -78,23 +82,30 @@ def _without_moments(outputs: int) -> tuple[tuple[str, ...], str]:
     )
 
 
-def _few_outputs(outputs: int) -> tuple[tuple[str, ...], str]:
+def _few_outputs(outputs: int, has_class: bool) -> tuple[tuple[str, ...], str]:
     """Metrics if a histogram over all outputs has enough samples."""
     joint, cells = ["tv_headline", "tv_paper"], "and in a regular grid"
     if outputs > _GRID_OUTPUTS:
         joint = ["tv_principal"]
         cells = f"together and two by two, no regular grid (which would have 12^{outputs} cells)"
+    decision = ""
+    if has_class:
+        joint.append("tv_class")
+        decision = " of the decision (arg max) and"
     return (
-        (*joint, "tv_class", "tv_difference", "w1", *_MOMENTS),
+        (*joint, "tv_difference", "w1", *_MOMENTS),
         f"{outputs} outputs: total variation in cells of equal mass along the true law’s principal axes "
-        f"{cells}, of the decision (arg max) and of pairs of outputs, exact W1, and moments.",
+        f"{cells},{decision} of pairs of outputs, exact W1, and moments.",
     )
 
 
-def _many_outputs(outputs: int) -> tuple[tuple[str, ...], str]:
+def _many_outputs(outputs: int, has_class: bool) -> tuple[tuple[str, ...], str]:
     has_moments, has_pairs = outputs <= _MOMENT_OUTPUTS, outputs <= _PAIR_OUTPUTS
-    metrics = ["tv_class", "tv_margin"]
-    principal = pairs = ""
+    metrics = ["tv_margin"]
+    principal = pairs = decision = ""
+    if has_class:
+        metrics.insert(0, "tv_class")
+        decision = "of the decision (arg max), "
     if has_moments:
         metrics.insert(0, "tv_principal")
         principal = "along two principal axes of the true law, "
@@ -110,7 +121,7 @@ def _many_outputs(outputs: int) -> tuple[tuple[str, ...], str]:
     return (
         tuple(metrics),
         f"{outputs} outputs, more than the {HISTOGRAM_OUTPUTS} that a histogram over all of them has samples "
-        f"for: total variation {principal}of the decision (arg max), of the margin{pairs} and along the "
+        f"for: total variation {principal}{decision}of the margin{pairs} and along the "
         f"worst direction, sliced W1, energy distance{moments} The worst direction and the energy distance "
         "leave out a shift of all outputs alike.",
     )
@@ -138,7 +149,11 @@ def own_experiment(net: OwnNet, settings: Settings) -> tuple[OwnNetExperiment, S
         raise UserError("a net needs noise levels: --sigma 0.1,1, in the units of its inputs")
     outputs = net.architecture.outputs
     noise = settings.design.noise
-    metrics, about = measures_for(outputs, heavy=noise is not None and not hasattr(noise.example, "variance"))
+    metrics, about = measures_for(
+        outputs,
+        heavy=noise is not None and not hasattr(noise.example, "variance"),
+        has_class=net.has_class,
+    )
     notes = [about, *net.notes]
     # The number of samples may be given; otherwise it is chosen for the size and speed of the net.
     is_given = settings.design.samples is not None

@@ -26,8 +26,6 @@ _SLOW_RULES = ("unscented", "low_rank")
 _WIDE = 6000
 _MATRIX_RULES = ("moment_matching",)
 """Rules with matrices above their limit of 4 GiB for a value with more components, often after minutes."""
-_DECISION = "tv_class"
-"""Metric of the largest output, which is not a decision in nets without classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +91,6 @@ class PublishedExperiment(Experiment):
         sampling = replace(settings.sampling, pilot_samples=pilot_samples)
         experiment, fitted, _ = own_experiment(net, replace(settings, design=design, sampling=sampling))
         metrics = tuple(metric for metric in experiment.metrics if metric in self.metrics)
-        if not published.has_class:
-            metrics = tuple(metric for metric in metrics if metric != _DECISION)
         rules = settings.rules or self.rules
         left_out = []
         if not settings.slow_rules:

@@ -126,9 +126,9 @@ def sample_until(
 
     The result has a row for each noise level, input, output and quantity, with the columns `sigma`, `input`,
     `output`, `quantity`, `estimate`, `low` and `high` (a 95 % interval), `samples` and `reached`.
-    ``attrs["net"]`` is the name of the net, ``attrs["notes"]`` are lines on how it was loaded,
-    ``attrs["limits"]`` are lines on the limits of the estimates, and ``attrs["shortfall"]`` is a line on
-    estimates that are not precise enough, or empty.
+    ``attrs["net"]`` is the name of the net, ``attrs["notes"]`` are lines on how it was loaded and on the
+    noise, ``attrs["limits"]`` are lines on the limits of the estimates, and ``attrs["shortfall"]`` is a line
+    on estimates that are not precise enough, or empty.
 
     `folder` keeps all finished blocks, so that the same call resumes an interrupted one.
     Each block has its own seed, so the numbers are those of an uninterrupted call. A UserError is raised for
@@ -160,7 +160,8 @@ def sample_until(
         for unit, blocks, length in zip(different, monitor.blocks, lengths, strict=True)
     }
     table = pd.DataFrame(_rows(units, final, request))
-    table.attrs["net"], table.attrs["notes"] = net.architecture.name, list(net.notes)
+    table.attrs["net"] = net.architecture.name
+    table.attrs["notes"] = [*net.notes, *noise.scale_notes]
     table.attrs["limits"] = _limits(table)
     table.attrs["shortfall"] = _shortfall(table, request)
     return table.drop(columns=["excess", "heavy"])

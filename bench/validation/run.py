@@ -134,6 +134,8 @@ def _plan(request: ValidationRequest, progress: Progress) -> _Plan:
     if net is not None:
         experiment, settings, notes = cells.own_experiment(net, settings)
         experiments = [experiment]
+    if net is not None and settings.design.noise is not None:
+        notes = [*notes, *settings.design.noise.scale_notes]
     for note in notes:
         progress.say(note)
     for each in experiments:

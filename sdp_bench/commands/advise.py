@@ -14,6 +14,7 @@ from sdp_bench.commands.options import option
 @options.inputs(required=True)
 @options.net_input
 @options.net_output
+@options.has_class
 @options.rows
 @option("--sigma", "Noise levels: 0.1,1 (1 by default with scales or a covariance).", values.SIGMAS)
 @options.noise
@@ -22,6 +23,7 @@ def advise(
     inputs: Path,
     net_input: str | None,
     net_output: str | None,
+    has_class: bool | None,
     rows: int | None,
     sigma: tuple[float, ...] | None,
     noise: str | None,
@@ -39,7 +41,7 @@ def advise(
     from sdp_bench.bench.noise import noise_of
 
     family = noise_of(noise) if noise else None
-    table = advise_on(find(net, inputs, rows, net_input, net_output), family, sigma)
+    table = advise_on(find(net, inputs, rows, net_input, net_output, has_class), family, sigma)
     for note in table.attrs["notes"]:
         echo(f"note: {note}")
     for line in sentences(table.to_dict("records"), table.attrs["net"]):

@@ -187,6 +187,13 @@ inputs = functools.partial(
 )
 net_input = option("--net-input", "Name or position (0, 1, ...) of the noisy input.", metavar="NAME")
 net_output = option("--net-output", "Key, field or position of the output: logits, 0, ...", metavar="NAME")
+has_class = option(
+    "--class/--no-class",
+    "Whether the largest output is a decision; --no-class omits the use 'class', for regression.",
+    values.FLAG,
+    "has_class",
+    default=None,
+)
 rows = option("--rows", "Use only this many inputs, from the start of the file.", values.COUNT)
 noise = option(
     "--noise",
@@ -195,6 +202,12 @@ noise = option(
     "and below, split_normal:+0.2-0.1/+1-2; with half-widths, uniform:0.5/1/2 or triangular:0.5/1/2; "
     "covariance:FILE, residuals:FILE (.csv or .npy).",
     metavar="FAMILY",
+)
+groups = option(
+    "--groups",
+    "Inputs that the budget takes together: columns (speed+slope,temperature), 8 blocks of a signal (8), or "
+    "a grid of an image (4x4).",
+    values.WORD,
 )
 
 config = functools.partial(

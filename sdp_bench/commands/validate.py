@@ -23,6 +23,7 @@ RESULTS = Path("validate-results")
 @options.inputs()
 @options.net_input
 @options.net_output
+@options.has_class
 @options.rows
 @option(
     "--sigma",
@@ -37,12 +38,7 @@ RESULTS = Path("validate-results")
     values.FLAG,
     default=False,
 )
-@option(
-    "--groups",
-    "Inputs that the budget takes together: columns (speed+slope,temperature), 8 blocks of a signal (8), or "
-    "a grid of an image (4x4).",
-    values.WORD,
-)
+@options.groups
 @option(
     "--experiment",
     "Experiment to run, instead of the default cells; may be repeated.",
@@ -70,6 +66,7 @@ def validate(
     inputs: Path | None,
     net_input: str | None,
     net_output: str | None,
+    has_class: bool | None,
     rows: int | None,
     budget: bool,
     groups: str | None,
@@ -107,7 +104,7 @@ def validate(
 
     request = run.ValidationRequest(
         rules=rules,
-        net=finder(net, inputs, rows, net_input, net_output),
+        net=finder(net, inputs, rows, net_input, net_output, has_class),
         experiments=experiments,
         preset=preset,
         compare_with=compare_with or (),

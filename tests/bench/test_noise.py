@@ -304,6 +304,24 @@ def test_images_have_scales_covariances_and_residuals_of_their_shape():
     assert torch.equal(residuals.samples, (images + 2).unsqueeze(1).expand(-1, 3, -1, -1, -1))
 
 
+def test_numbers_for_each_feature_of_a_sequence_are_an_error_with_the_line_to_write():
+    noise = noise_of("scales:1/2/3")
+    with pytest.raises(UserError, match=r"takes \(20, 3\); repeat .*broadcast_to\(NUMBERS, \(20, 3\)\)"):
+        noise.check((20, 3), (1.0,), "mc", 1)
+    repeated = noise_of("scales:noise.npy", np.broadcast_to([1.0, 2.0, 3.0], (20, 3)))
+    repeated.check((20, 3), (1.0,), "mc", 1)
+    assert repeated.law(torch.zeros(1, 20, 3), 2.0).variance[0, 7].tolist() == [4.0, 16.0, 36.0]
+    with pytest.raises(UserError, match=r"takes \(3, 20\)$"):
+        noise.check((3, 20), (1.0,), "mc", 1)
+
+
+def test_only_noise_with_numbers_notes_that_its_scale_is_a_factor():
+    assert noise_of("scales:1/2").scale_notes == [
+        "σ is a factor of the noise scales:1/2, not a standard deviation"
+    ]
+    assert GAUSSIAN.scale_notes == noise_of("laplace").scale_notes == []
+
+
 def small(**options):
     sizes = dict.fromkeys(("iris-tv", "iris-std", "iris-noise", "iris-cauchy"), Size(1, 1))
     return TINY.but(**{"sizes": sizes, "sigmas": (0.5,), "rules": ("sdp",), **options})

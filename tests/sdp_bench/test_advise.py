@@ -42,7 +42,7 @@ def test_each_use_and_noise_level_has_a_line_and_the_verdict_is_last(advised):
     assert code == 0, err
     lines = out.splitlines()
     assert lines[0].startswith("advice for net.py:build, mean over 3 inputs, 10,000 passes each (")
-    assert len(lines) == 1 + 3 * 2 + 3
+    assert len(lines) == 1 + 3 * 2 + 4
     for use in ("class", "standard deviations and intervals", "whole distribution"):
         small, large = (line for line in lines if line.startswith(f"  {use}, σ"))
         assert "linearisation is accurate" in small
@@ -58,6 +58,19 @@ def test_the_function_returns_a_row_for_each_noise_level_input_and_use():
     assert set(table["outcome"]) <= {"accurate", "inaccurate", "undecided"}
     small = table[table["sigma"] == 0.01]
     assert (small["index"] < 0.05).all()
+
+
+def test_for_regression_the_class_is_left_out(advised):
+    _, with_class, _ = advised("net.py:build", "--inputs", "x.npy", "--sigma", "1", "--rows", "1")
+    code, out, err = advised("net.py:build", "--inputs", "x.npy", "--sigma", "1", "--rows", "1", "--no-class")
+    assert code == 0, err
+    assert "--no-class omits it" in with_class
+    assert not re.search("^  class", out, re.MULTILINE)
+    assert "class" not in out.splitlines()[-1]
+    other_uses = r"^  (?:standard deviations|whole distribution).*σ.*$"
+    assert re.findall(other_uses, out, re.MULTILINE) == re.findall(other_uses, with_class, re.MULTILINE)
+    table = sdp_bench.advise(torch.nn.Linear(4, 2), X, sigma=1.0, has_class=False)
+    assert "class" not in set(table["use"])
 
 
 def test_the_scale_of_noise_from_a_file_is_one_by_default(folder):

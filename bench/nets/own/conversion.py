@@ -11,6 +11,7 @@ import copy
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from keyword import iskeyword
 from operator import getitem
 from typing import Any
 
@@ -52,7 +53,8 @@ def convert(model: Any) -> nn.Module:
         for index, node in enumerate(model.graph.node):
             node.name = f"{node.op_type}_{index}"
         graph = OnnxGraph(model.graph)
-    module: Any = converted(model)
+    names_are_valid = all(name.isidentifier() and not iskeyword(name) for name in graph.input_values)
+    module: Any = converted(model, save_input_names=names_are_valid)
     for name, node in graph.nodes.items():
         if node.operation_type == "Cast" and node.attributes["to"] in _float_types():
             module.set_submodule(name, _FloatCast(), strict=True)

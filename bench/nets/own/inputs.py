@@ -169,9 +169,14 @@ def _given(path: Path, name: str, examples: int, array: np.ndarray, rows: int | 
     if array.dtype.kind not in "fiub":
         raise UserError(f"the input '{name}' in {path} must be numbers, got {array.dtype}")
     if array.ndim < 1 or len(array) not in {1, examples} or not (array[:rows] == array[:1]).all():
+        state = ""
+        if array.ndim == 3 and array.shape[1] == 1:  # of a recurrent layer: (layers, batch, size)
+            layers, _, size = array.shape
+            zeros = f"torch.zeros({layers}, len(x), {size}, dtype=x.dtype)"
+            state = f"; a net with a recurrent state is code that makes it: return self.net(x, {zeros})"
         raise UserError(
             f"the input '{name}' in {path}, shape {array.shape}, is not the same for all examples (and "
-            "finite); give each example a file of its own, or --rows 1"
+            f"finite); give each example a file of its own, or --rows 1{state}"
         )
     kind = {"f": np.float32, "b": np.bool_}.get(array.dtype.kind, np.int64)
     return torch.from_numpy(np.array(array[:1], dtype=kind))

@@ -26,7 +26,7 @@ from ...errors import UserError, one_line
 from ...executors.local import in_separate_process
 from ...plugins import code as user_code
 from ...plugins.code import Code, no_exit
-from ...published import PUBLISHED
+from ...published import PUBLISHED, published_net
 from ...text import public
 from ..storage import from_file, to_file
 from .inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, parts_of, read_inputs
@@ -93,6 +93,7 @@ class OwnNet:
     row_seconds: float = 0.0  # time (s) of a forward pass on one thread, per row of a batch
     widest: int = 0  # most components of a value inside the net; 0 if unknown
     ports: Ports = field(default_factory=Ports)  # the input with the noise, and the selected output
+    has_class: bool = True  # whether the largest output is a decision, if there are several
     seed: int = 0
     accuracy: None = None
     source: str = "yours"
@@ -186,6 +187,7 @@ def find(
     rows: int | None = None,
     noisy: str | None = None,
     output: str | None = None,
+    has_class: bool | None = None,
 ) -> OwnNet:
     """Find a net and try it on its inputs in a separate process.
 
@@ -195,7 +197,8 @@ def find(
     array of shape (B, *event) written by ``numpy.save``, or several of ``numpy.savez``, by name or in the
     order of the net's inputs; `rows` selects the first ones. `noisy` is the name or index of the input
     with noise; the others are the same for all examples. `output` is the key, field or index of the
-    selected output of a net with several outputs, with dots for nested ones.
+    selected output of a net with several outputs, with dots for nested ones. `has_class` is whether the
+    largest output is a decision; by default it is, except for published nets without classes.
 
     A UserError is raised if the net does not exist, the inputs are not finite numbers, or the net does not
     map each row independently and repeatably to finite numbers. A RunFailedError is raised if its code ends
@@ -208,8 +211,12 @@ def find(
     label = given if noisy is None else f"{given}[{ports.noisy}]"
     ports = replace(ports, output=output or "")
     if address.startswith(f"{PUBLISHED}:"):  # its code is ours, and a process takes seconds to start
-        return _examined(address, name, label, values, ports, notes)
-    return in_separate_process(_examined, net, name, label, values, ports, notes, address=address)
+        examined = _examined(address, name, label, values, ports, notes)
+        is_decision = published_net(address.partition(":")[2]).has_class
+    else:
+        examined = in_separate_process(_examined, net, name, label, values, ports, notes, address=address)
+        is_decision = True
+    return replace(examined, has_class=is_decision if has_class is None else has_class)
 
 
 def again(stored: OwnNet, address: str, digest: str) -> OwnNet:
@@ -250,17 +257,20 @@ def finder(
     rows: int | None,
     noisy: str | None,
     output: str | None,
+    has_class: bool | None = None,
 ) -> Callable[[], OwnNet] | None:
     """Return a call of `find`, or None without a net. Raises UserError if only net or inputs are given."""
     if net is None:
-        if any(given is not None for given in (inputs, rows, noisy, output)):
-            raise UserError("inputs, rows, net_input and net_output need a net (--net FILE.py:build)")
+        if any(given is not None for given in (inputs, rows, noisy, output, has_class)):
+            raise UserError(
+                "inputs, rows, net_input, net_output and has_class (--class) need a net (--net FILE.py:build)"
+            )
         return None
     if inputs is None:
         raise UserError(
             "a net needs inputs (--inputs x.npy, or x.csv with one row each): an array of shape (B, *event)"
         )
-    return partial(find, net, inputs, rows, noisy, output)
+    return partial(find, net, inputs, rows, noisy, output, has_class)
 
 
 def _examined(

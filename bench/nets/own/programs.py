@@ -65,6 +65,8 @@ class Program:
         A UserError is raised if the file has another format, or differs from the module.
         """
         lines: list[str] = []
+        # torch warns about the indexing of onnx2torch whenever a converted net runs.
+        warnings.filterwarnings("ignore", module=r"onnx2torch\.")
         try:
             with warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")  # older exports are converted
@@ -100,7 +102,7 @@ class Program:
         except zipfile.BadZipFile:
             if self.address.endswith(".onnx"):
                 model = _onnx(self.content)
-                module = conversion.convert(model)
+                module = conversion.convert(model).eval()
                 if not self.is_compared:
                     notes.extend(conversion.differences(model, module, inputs))
                 return module

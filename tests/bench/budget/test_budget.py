@@ -16,6 +16,7 @@ from sdp_bench.bench.budget.groups import groups_of
 from sdp_bench.bench.budget.sentences import sentences
 from sdp_bench.bench.budget.sobol import sobol_indices
 from sdp_bench.bench.errors import UserError
+from sdp_bench.bench.noise import noise_of
 
 
 class Function(nn.Module):
@@ -83,11 +84,46 @@ def test_correlated_noise_has_linear_shares_that_sum_to_one_and_no_sobol_indices
     # Var(y) = 1 + 0.25 + 0.25 - 2 * 0.8 * 0.5 = 0.7
     np.testing.assert_allclose(table["linear"], [0.6 / 0.7, -0.15 / 0.7, 0.25 / 0.7], rtol=1e-12)
     assert table["total"].isna().all()
-    assert set(table["note"]) == {DEPENDENT}
-    together = budget(net, law, groups="0+1")
+    assert set(table["note"]) == {f"{DEPENDENT}; take dependent ones together: --groups x0+x1,x2"}
+    together = budget(net, law, groups="x0+x1,x2")
     np.testing.assert_allclose(together["linear"], [0.45 / 0.7, 0.25 / 0.7], rtol=1e-12)
     assert_covers(together, "first", together["linear"])
     assert_covers(together, "total", together["linear"])
+
+
+def chain(*correlations):
+    """Gaussian noise of unit variances in which each input is correlated with the next one."""
+    matrix = torch.eye(len(correlations) + 1, dtype=torch.float64)
+    for index, correlation in enumerate(correlations):
+        matrix[index, index + 1] = matrix[index + 1, index] = correlation
+    return sr.Gaussian(torch.zeros(1, len(matrix), dtype=torch.float64), matrix[None])
+
+
+@pytest.mark.parametrize(
+    ("correlations", "groups", "hint"),
+    [
+        ((0.4, 0.4, 0.0), "", "--groups x0+x1+x2,x3"),  # the first and the third depend through the second
+        ((0.0, 0.5, 0.0), "x3,x1", "--groups x3"),  # the other groups depend on each other
+        ((0.4, 0.4, 0.4), "", ""),  # all depend on each other
+        ((0.0, 0.5, 0.0), "2", ""),  # blocks cannot be listed
+    ],
+)
+def test_the_note_on_dependent_groups_names_the_groups_to_take_together(correlations, groups, hint):
+    law = chain(*correlations)
+    (note,) = budget(nn.Linear(4, 1, dtype=torch.float64), law, groups, samples=256)["note"].unique()
+    assert note.startswith(DEPENDENT)
+    assert note.endswith(hint)
+    assert ("--groups" in note) == bool(hint)
+    if hint:
+        listed = hint.partition(" ")[2]
+        assert budget(nn.Linear(4, 1, dtype=torch.float64), law, listed, samples=256)["note"].eq("").all()
+
+
+def test_one_random_scale_makes_uncorrelated_inputs_dependent():
+    noise = noise_of("mixture:0.9*1+0.1*5").law(torch.zeros(1, 2, dtype=torch.float64), 1.0)
+    table = budget(nn.Linear(2, 1, dtype=torch.float64), noise, samples=256)
+    assert table["total"].isna().all()
+    assert set(table["note"]) == {DEPENDENT}
 
 
 def ishigami(x):
@@ -161,6 +197,30 @@ def test_a_constant_output_has_no_shares_but_a_reason():
     assert constant["note"].tolist() == [CONSTANT] * 2
     assert constant[["linear", "first", "total", "correlation"]].isna().all().all()
     assert (table[table["output"] == 0]["note"] == "").all()
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6])
+def test_a_spread_that_float32_hides_is_divided(offset):
+    """An output with a spread of 1e-3, so that rounding in float32 would exceed it at the larger offset."""
+    net = nn.Linear(2, 1)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor([[1e-3, 2e-3]]))
+        net.bias.fill_(offset)
+    table = budget(net, gaussian([1.0, 1.0]).to(dtype=torch.float32))
+    assert net.weight.dtype == torch.float32  # the user's net is not converted
+    assert set(table["note"]) == {""}
+    for name in ("linear", "first", "total"):
+        assert_covers(
+            table.assign(linear_low=table["linear"], linear_high=table["linear"] + 1e-7), name, [0.2, 0.8]
+        )
+
+
+def test_a_net_that_only_runs_in_float32_has_a_constant_output_below_its_rounding():
+    def function(x):
+        return 1e6 + 1e-3 * x.float()
+
+    table = budget(function, gaussian([1.0]).to(dtype=torch.float32), samples=256)
+    assert set(table["note"]) == {CONSTANT}
 
 
 def test_estimates_are_those_of_scipy():

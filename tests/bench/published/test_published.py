@@ -10,6 +10,7 @@ import torch
 
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.experiments import experiment, preset
+from sdp_bench.bench.nets.own.net import find
 from sdp_bench.bench.nets.own.programs import PublishedProgram
 from sdp_bench.bench.published import install_command, published_net, published_nets
 
@@ -127,6 +128,13 @@ def test_a_pilot_is_not_larger_than_the_oracle():
     plan = experiment("published").plan(preset("quick"), [])
     assert set(plan.rows["samples"]) == {1000}
     assert {group.settings.sampling.pilot_samples for group in plan.groups.values()} == {1000}
+
+
+@pytest.mark.usefixtures("installed_one")
+def test_a_net_without_classes_has_none_unless_the_user_says_so():
+    arguments = "published:vehicle", {"0": published_net("vehicle").inputs()}, 1
+    assert not find(*arguments).has_class
+    assert find(*arguments, has_class=True).has_class
 
 
 def test_crepe_hears_the_pitches_of_tones():

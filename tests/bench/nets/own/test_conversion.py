@@ -1,5 +1,6 @@
 """Converted ONNX files are the functions of these files, or are rejected with the name of an operator."""
 
+import warnings
 from importlib.util import find_spec
 
 import numpy as np
@@ -200,6 +201,29 @@ def test_an_operator_that_remains_the_same_function_is_compared_and_loaded(case)
     notes = []
     program(*case).load(notes=notes)
     assert not [note for note in notes if "compared" in note]
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"), [("level", "level"), ("level:0", "input_2"), ("if", "input_2")]
+)
+def test_inputs_have_the_names_of_the_file_where_python_allows_them(name, argument):
+    model = program([node("Add", ["x", name], ["y"])], (3,), inputs=[(name, FLOAT, ["batch", 3])])
+    module, x = model.load(), torch.ones(2, 3)
+    assert torch.equal(module(x, **{argument: 2 * x}), 3 * x)
+
+
+def test_a_converted_net_runs_in_evaluation_mode_and_without_warnings():
+    tensors = {name: np.ones(3, np.float32) for name in ("scale", "bias", "mean", "var")}
+    tensors |= {"start": integers(0), "end": integers(2), "axis": integers(1)}
+    nodes = [
+        node("BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["normal"]),
+        node("Slice", ["normal", "start", "end", "axis"], ["y"]),
+    ]
+    module = program(nodes, (3,), tensors).load()
+    assert not any(part.training for part in module.modules())
+    with warnings.catch_warnings(record=True) as caught:  # with the filters of a program
+        module(torch.ones(2, 3))
+    assert not caught
 
 
 def test_the_outputs_are_those_of_the_file_in_its_order():

@@ -438,3 +438,8 @@ def test_metrics_of_a_net_depend_on_its_number_of_outputs(outputs, measured, abs
     names = set(own_net.measures_for(outputs)[0])
     assert measured <= names
     assert not absent & names
+    for heavy in (False, True):
+        with_class, _ = own_net.measures_for(outputs, heavy=heavy)
+        without, reason = own_net.measures_for(outputs, heavy=heavy, has_class=False)
+        assert without == tuple(name for name in with_class if name != "tv_class")
+        assert outputs == 1 or "arg max" not in reason

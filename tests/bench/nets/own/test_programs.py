@@ -15,6 +15,7 @@ import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.nets import net as trained
 from sdp_bench.bench.nets.own import net as own
+from sdp_bench.bench.nets.own.inputs import read_inputs
 from sdp_bench.bench.nets.own.programs import Program
 
 DYNAMIC = ({0: torch.export.Dim.DYNAMIC},)
@@ -235,6 +236,14 @@ def test_a_choice_that_cannot_be_met_gets_one_line(two, attribute, inputs, noisy
     with pytest.raises(UserError, match=message) as caught:
         own.find(f"{two / 'two.py'}:{attribute}", two / inputs, None, noisy, output)
     assert "\n" not in str(caught.value)
+
+
+def test_a_recurrent_state_is_an_error_with_the_line_to_write():
+    inputs = {"x": np.zeros((2, 6, 3)), "h0": np.zeros((4, 1, 5))}
+    with pytest.raises(
+        UserError, match=r"return self\.net\(x, torch\.zeros\(4, len\(x\), 5, dtype=x\.dtype\)\)"
+    ):
+        read_inputs(inputs, None, "x")
 
 
 def linear_onnx(batch):
