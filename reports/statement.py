@@ -353,7 +353,7 @@ class Statement:
     @property
     def rows(self) -> list[tuple[str, Trial]]:
         """Measured trials with the version of DVIA."""
-        versions = {"as published": self.answer.trials, "regular pass": self.regular and self.regular.trials}
+        versions = {"DVIA": self.answer.trials, "DVIA*": self.regular and self.regular.trials}
         return [(name, one) for name, trials in versions.items() for one in trials or () if one.effects]
 
 

@@ -50,7 +50,6 @@ def environment(traits: RuleTraits, links: Links | None = None) -> Environment:
         "spread": labels.spread,
         "elapsed": lambda seconds: "–" if seconds == "" else labels.duration(float(seconds)),
         "rule_label": traits.label,
-        "short_label": traits.short,
         "activation_label": activation_label,
         "plural": labels.plural,
         "value": value,

@@ -24,7 +24,7 @@ _SIGMAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 _LAYERWISE = {
     "moment_matching": "moment matching",
     "dvia": "DVIA",
-    "dvia:means=regular_covariance": "DVIA, covariance at the regular pass",
+    "dvia:means=regular_covariance": "DVIA*",
     "sdp": "SDP",
     "marginal_moment_matching": "marginal moment matching",
     "marginal_sdp": "marginal SDP",

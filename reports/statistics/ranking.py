@@ -77,6 +77,11 @@ class Ranking:
         """The leader and the rules tied with it."""
         return self.leader, *self.tied
 
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The best rules as marked in tables; none if all of several rules are tied."""
+        return () if self.tied and not self.worse else self.best
+
     def cheapest(self, seconds: Mapping[str, float]) -> str:
         """Return the rule with the shortest time among the leader and its ties; the leader without times."""
         timed = [rule for rule in self.best if math.isfinite(seconds.get(rule, math.nan))]
@@ -385,9 +390,7 @@ def best_of(values: Mapping[str, pd.Series]) -> set[str]:
     nets, inputs = np.arange(len(scores)), np.zeros(len(scores), dtype=np.int64)
     unknown_errors = np.full(scores.shape, math.nan)
     replicates = Replicates(tuple(columns), scores, unknown_errors, nets, inputs, frozenset())
-    ranking = rank(replicates, tuple(columns))
-    all_tied = len(columns) > 1 and not ranking.worse
-    return set() if all_tied else set(ranking.best)
+    return set(rank(replicates, tuple(columns)).marked)
 
 
 SETTING = ("activation", "depth", "network", "recipe", "noise", "sigma")

@@ -7,6 +7,7 @@ import html
 import io
 import math
 import re
+import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,7 +37,11 @@ SERIES = 6
 FONT, SMALL = 8.5, 7.0
 """Font sizes of texts in figures (pt)."""
 
-_LETTER = 0.53  # mean width of a letter, relative to the font size
+_LETTER, _BOLD = 0.53, 0.58  # mean width of a letter, relative to the font size
+_LINE = 0.15  # height of a line of a title (in)
+_NARROW = 5.0  # width of a figure (in) up to which its texts can be read on a phone
+SIDE = "side|"
+"""Mark of texts at the left of a panel (``gid``) that belong to the other panels of its row as well."""
 _PAGE = {INK: "currentColor", QUIET: "var(--quiet)", LINE: "var(--line)", LIGHT: "var(--page)"}
 _COLOUR = re.compile("#[0-9a-f]{6}")
 _ZOOM = 1.2  # of figures on pages
@@ -60,7 +65,7 @@ _TAG, _DIGITS = re.compile(r"<[^>]+>"), re.compile(r"-?\d+\.\d{3,}")
 _BLANK = re.compile(
     r'<path d="[^"]*" clip-path="[^"]*" style="fill: none; stroke: #\w{6}; stroke-width: 0.[34]"/>\s*'
 )
-_MARK = re.compile(r'<g id="(series|legend)\|([^"]*)">')
+_MARK = re.compile(r'<g id="(series|legend|panel|side)\|([^"]*)">')
 _CELL = re.compile(r'<path d="([^"]*)" clip-path="[^"]*" style="fill: (#\w{6}); stroke: [^"]*"/>')
 
 
@@ -83,7 +88,7 @@ class Figure:
     @property
     def source(self) -> str:
         """Title, setting and version, which identify the drawing without its page."""
-        setting = self.setting or abridged(axes.get_title(loc="left") for axes in self.drawing.axes)
+        setting = self.setting or abridged(map(_title_of, self.drawing.axes))
         words = (self.title, setting, f"sdp-bench {version('sdp-bench')}")
         return clean(". ".join(word.removesuffix(".") for word in words if word))
 
@@ -93,7 +98,7 @@ class Figure:
         sentences = [self.title]
         for axes in self.drawing.axes:
             quantities = " over ".join(filter(None, (axes.get_ylabel(), axes.get_xlabel())))
-            sentences.append(": ".join(filter(None, (axes.get_title(loc="left"), quantities))))
+            sentences.append(": ".join(filter(None, (_title_of(axes), quantities))))
             sentences.append("; ".join(_ranges_of_lines(axes)))
         return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
@@ -140,12 +145,13 @@ class Figure:
         alt = html.escape(printable(public(self.alt)))
         # not a title, which browsers show wherever the pointer is
         desc = f"<desc>{html.escape(self.source)}</desc>"
-        return f'<svg class="chart" role="img" aria-label="{alt}" {size}>\n{desc}\n{text}'
+        name = "chart small" if width <= 72 * _NARROW else "chart"
+        return f'<svg class="{name}" role="img" aria-label="{alt}" {size}>\n{desc}\n{text}'
 
     def _attributes(self, kind: str, content: str) -> str:
-        """Attributes of a group in the SVG: of the legend its height, of a series its label and tips."""
-        if kind == "legend":
-            return f'data-legend="{content}"'
+        """Attributes of a group in the SVG: of a series its label and tips; see also :func:`panels`."""
+        if kind != "series":
+            return f'data-{kind}="{content}"'
         label, _, tips = content.partition("|")
         attributes = f'data-series="{label}"'
         if tips:
@@ -170,6 +176,11 @@ class Figure:
         if colour in _PAGE:
             return _PAGE[colour]
         return colour if self.cells else css(colour)
+
+
+def _title_of(axes: Axes) -> str:
+    """Title of a panel on one line."""
+    return axes.get_title(loc="left").replace("\n", " ")
 
 
 def _ranges_of_lines(axes: Axes) -> Iterator[str]:
@@ -221,6 +232,7 @@ def look(salt: str = "sdp-bench") -> Iterator[None]:
         "axes.titlesize": FONT,
         "axes.titleweight": "bold",
         "axes.titlelocation": "left",
+        "axes.titley": 1.0,  # else the room that ticks take above the axes is computed, which takes long
         "axes.labelcolor": INK,
         "axes.edgecolor": QUIET,
         "axes.facecolor": "none",
@@ -266,17 +278,25 @@ def panels(
     below: float = 0.48,
     above: float = 0.32,
     margin: float = 0.0,
+    title_size: float = FONT,
+    title_start: float = 0.0,
 ) -> tuple[Drawing, list[Axes]]:
     """Axes of one size side by side, one for each title, above a common legend; lengths are in inches.
 
     The layout is fixed, since matplotlib's layout engines take longer than the drawing itself. `legend` has
-    styles or matplotlib's own handles. `margin` is room at the left of all panels.
+    styles or matplotlib's own handles. `margin` is room at the left of all panels. Titles that are too long
+    take several lines; they start at the axes, or `title_start` to the left of them. In the SVG, each panel
+    is marked with its box (left, top, width and height in points), so that a narrow page shows panels below
+    each other.
     """
     from matplotlib.figure import Figure as Drawing
     from matplotlib.lines import Line2D
 
     columns = min(columns, len(titles))
     rows = math.ceil(len(titles) / columns)
+    most = int(72 * (title_start + width + right) / (_BOLD * title_size))
+    titles = [textwrap.fill(clean(title), most) for title in titles]
+    above += _LINE * max(title.count("\n") for title in titles)
     handles: list[Any] = []
     for entry in legend:
         if isinstance(entry, Style):
@@ -296,7 +316,10 @@ def panels(
         axes = drawing.add_axes(
             (x / total_width, y / total_height, width / total_width, height / total_height)
         )
-        axes.set_title(clean(title))
+        axes.set_title(title, fontsize=title_size, x=-title_start / width)
+        start = 0.0 if column == 0 else x - left
+        box = (start, row * (above + height + below), x + width + right - start, above + height + below)
+        axes.set_gid("panel|" + " ".join(f"{72 * length:.4g}" for length in box))
     if handles:
         drawing.legend(
             handles=handles,

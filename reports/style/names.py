@@ -95,7 +95,7 @@ class RuleTraits:
         return self.stored[rule] if rule in self.stored else _declared(rule)
 
     def label(self, rule: str) -> str:
-        """Label of a rule, of at most `LONGEST` characters, that no other rule of the results has."""
+        """Label of a rule in all texts, ``DVIA*``: at most `LONGEST` characters, and no other rule has it."""
         if rule in self.stored:
             return self._labels[rule]
         return distinct_labels({spec: self[spec].label for spec in (*self.stored, rule)})[rule]
@@ -103,18 +103,6 @@ class RuleTraits:
     @functools.cached_property
     def _labels(self) -> dict[str, str]:
         return distinct_labels({rule: self[rule].label for rule in self.stored})
-
-    def short(self, rule: str) -> str:
-        """Label for tables and charts, ``DVIA*``; the full label if another rule has the short one."""
-        return self._short_labels.get(rule) or shortened(self.label(rule))
-
-    @functools.cached_property
-    def _short_labels(self) -> dict[str, str]:
-        short_labels = {rule: shortened(label) for rule, label in self._labels.items()}
-        counts = Counter(short_labels.values())
-        return {
-            rule: short if counts[short] == 1 else self._labels[rule] for rule, short in short_labels.items()
-        }
 
     def recommended(self, rule: str) -> str:
         """A rule in advice: ``1,000 samples``, ``128 Sobol samples (measured with 100)``, or its label.
@@ -162,7 +150,7 @@ _SHORTER = (
 
 
 def shortened(label: str) -> str:
-    """Replace long parts of the package's own labels, which tables and charts explain once."""
+    """Replace long parts of the package's own labels, which the page of all rules explains."""
     for long, short in _SHORTER:
         label = label.replace(long, short)
     return label
@@ -175,11 +163,12 @@ LONGEST = 48
 def distinct_labels(declared: Mapping[str, str]) -> dict[str, str]:
     """Return short, distinct labels of rules, from their declared labels by spec.
 
-    A declared label counts if it is short and no other rule has it. Otherwise the label is the title with the
-    parts of the spec, name and parameters, that not all rules with this title share. Labels that are still
-    too long or equal are cut and numbered.
+    A declared label counts if it is short and no other rule has it; it is shortened if the result is distinct
+    as well. Otherwise the label is the title with the parts of the spec, name and parameters, that not all
+    rules with this title share. Labels that are still too long or equal are cut and numbered.
     """
     rules = sorted(declared)
+    shorter = {rule: shortened(label) for rule, label in declared.items()}
     titles = {rule: _title(rule, declared[rule]) for rule in rules}
     parts = {rule: [part for part in re.split("[:,]", rule) if part] for rule in rules}
     distinguished = {}
@@ -189,7 +178,7 @@ def distinct_labels(declared: Mapping[str, str]) -> dict[str, str]:
         own = ", ".join(part for part in parts[rule] if part not in shared)
         distinguished[rule] = f"{titles[rule]} ({own})" if own else titles[rule]
     chosen: dict[str, str] = {}
-    for labels in (declared, distinguished):
+    for labels in (shorter, declared, distinguished):
         counts = Counter([*chosen.values(), *labels.values()])
         for rule in rules:
             if rule not in chosen and len(labels[rule]) <= LONGEST and counts[labels[rule]] == 1:

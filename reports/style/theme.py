@@ -110,7 +110,7 @@ def _styles(rules: tuple[str, ...], traits: RuleTraits) -> dict[str, Style]:
     used_colours: set[str] = set()
     references = itertools.cycle(("#7a7a2e", "#4e6a7a"))
     for rule in rules:
-        label = traits.short(rule)
+        label = traits.label(rule)
         if traits.is_reference(rule):
             styles_by_rule[rule] = Style(label, shade(next(references), LIGHT), "", _REFERENCE)
         elif is_plain(rule):

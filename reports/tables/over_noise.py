@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ..statistics.costs import plain_samples
-from ..style.figure import log_scale, panels
+from ..style.figure import SIDE, log_scale, panels
 from ..style.labels import number, spread
 from ..style.theme import GREY, INK, Style, is_plain, marked
 from .tables import Cell, Table, TableRow
@@ -52,6 +52,8 @@ def over_noise(parts: Sequence[tuple[str, Table]], styled: dict[str, Style]) -> 
         _draw(axes, table, styled, band)
         if panel % 3 and is_one_metric:
             axes.set_ylabel("")
+        elif is_one_metric:
+            axes.yaxis.label.set_gid(SIDE)
     return drawing
 
 

@@ -70,15 +70,23 @@
     if (heads[column]) sort(table, column, state.get(name).endsWith("-") ? -1 : 1);
   }
 
-  // A search box that shows the rows of tables with all of its words.
+  // A search box that shows the rows of tables with all of its words, in the row or in the heading of its group.
   function filter(search, status, name, tables) {
     const apply = () => {
       const words = search.value.toLowerCase().split(/\s+/u);
       let shown = 0;
-      for (const row of tables.flatMap(rowsOf).filter((other) => !isTitle(other) && !other.classList.contains("exact"))) {
-        const text = (row.cells[0].title + row.textContent).toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
-        shown += !row.hidden;
+      for (const body of tables.flatMap((table) => [...table.tBodies])) {
+        const isExtra = (row) => isTitle(row) || row.classList.contains("exact");
+        const extra = [...body.rows].filter(isExtra);
+        const rows = [...body.rows].filter((row) => !isExtra(row));
+        const heading = extra.filter(isTitle).map((row) => row.textContent).join(" ");
+        for (const row of rows) {
+          const text = `${heading} ${row.textContent}`.toLowerCase();
+          row.hidden = !words.every((word) => text.includes(word));
+        }
+        const found = rows.filter((row) => !row.hidden).length;
+        for (const row of extra) row.hidden = found === 0;
+        shown += found;
       }
       status.textContent = search.value ? `${shown} rows` : "";
     };
@@ -93,18 +101,25 @@
     scroll.classList.remove("tight", "fits");
     if (!fits()) scroll.classList.add("tight");
     scroll.classList.toggle("fits", fits());
+    scroll.classList.toggle("wide", !fits());
+    // a short table would be cut within its last rows
+    scroll.classList.toggle("whole", scroll.firstElementChild.offsetHeight < 1.5 * innerHeight);
     if (!fits()) scroll.classList.remove("tight"); // for nothing
     if (fits()) scroll.removeAttribute("tabindex");
     else scroll.tabIndex = 0;
   };
   const sizes = new ResizeObserver((entries) => requestAnimationFrame(() => entries.forEach(({ target }) => settle(target))));
 
+  // Search boxes in the page, for all tables of a class.
+  const searches = [...document.querySelectorAll("input[type=search][data-tables]")];
+  const isFilteredByPage = (table) => searches.some((search) => table.classList.contains(search.dataset.tables));
+
   document.querySelectorAll(".scroll").forEach((scroll, number) => {
     const table = scroll.querySelector("table");
     const simple = table.tHead?.rows.length === 1 && !table.querySelector("[rowspan]") && !table.classList.contains("plain");
     const count = rowsOf(table).length;
     if (simple && count > FEW) sortable(table, `sort${number}`);
-    if (simple && count > 3 * FEW && !table.classList.contains("results")) {
+    if (simple && count > 3 * FEW && !isFilteredByPage(table)) {
       const search = made("input", { type: "search", placeholder: "filter rows", ariaLabel: `Filter rows: ${scroll.getAttribute("aria-label")}` });
       const status = made("span", { className: "state", role: "status" });
       scroll.before(made("div", { className: "tools" }, search, status));
@@ -113,10 +128,10 @@
     sizes.observe(scroll);
   });
 
-  // Tools in the page: a filter of all tables by rule, a switch of the paper's numbers, and a choice of statements.
+  // Tools in the page: filters of all tables by rule or net, a switch of the paper's numbers, and a choice of statements.
   for (const tools of document.querySelectorAll(".tools[hidden], .filter[hidden]")) tools.hidden = false;
-  for (const search of document.querySelectorAll("input[name=rule]")) {
-    filter(search, search.nextElementSibling, search.name, [...document.querySelectorAll("table.results")]);
+  for (const search of searches) {
+    filter(search, search.nextElementSibling, search.name, [...document.querySelectorAll(`table.${search.dataset.tables}`)]);
   }
   const isPrinted = document.querySelector("main .paper");
   const boxes = document.querySelectorAll("input[name=paper]");
@@ -138,6 +153,29 @@
     radio.checked = radio.value === (state.get(radio.name) ?? "");
     if (radio.checked && radio.value) apply();
     radio.addEventListener("change", () => { apply(); store(radio.name, radio.value); });
+  }
+
+  // Statements are folded. The address contains those that are open, and a link to one opens it.
+  const folds = [...document.querySelectorAll("article[id] > details.fold")];
+  const unfolded = new Set(state.get("open")?.split("|"));
+  const openTarget = () => {
+    const fold = folds.find(({ parentElement }) => `#${parentElement.id}` === decodeURI(location.hash));
+    if (fold) fold.open = true;
+  };
+  for (const fold of folds) {
+    fold.open = unfolded.has("all") || unfolded.has(fold.parentElement.id);
+    fold.addEventListener("toggle", () => {
+      const open = folds.filter((other) => other.open);
+      store("open", open.length === folds.length ? "all" : open.map(({ parentElement }) => parentElement.id).join("|"));
+    });
+  }
+  openTarget();
+  addEventListener("hashchange", openTarget);
+  for (const button of document.querySelectorAll("button.unfold")) {
+    button.addEventListener("click", () => {
+      const open = !folds.every((fold) => fold.open);
+      for (const fold of folds) fold.open = open;
+    });
   }
 
   // Figures: series are switched on and off in all figures together; those that are off stay faint.
@@ -181,6 +219,50 @@
   }
   for (const figure of document.querySelectorAll("figure.charts")) switchable(figure);
   for (const label of new Set([...document.querySelectorAll("button[data-label]")].map((button) => button.dataset.label))) apply(label);
+
+  // On a narrow page, the panels of a figure are below each other, with the texts at the left of their rows.
+  const narrow = matchMedia("(max-width: 40rem)");
+  function stackable(svg) {
+    const panels = [...svg.querySelectorAll("[data-panel]")].map((group) => {
+      const [left, top, width, height] = group.dataset.panel.split(" ").map(Number);
+      return { group, left, top, width, height };
+    });
+    if (panels.length < 2) return;
+    const whole = { width: svg.viewBox.baseVal.width, height: svg.viewBox.baseVal.height };
+    const widest = Math.max(...panels.map(({ width }) => width));
+    const legend = svg.querySelector("[data-legend]");
+    const moved = (group, x, y, scale = 1) => group.setAttribute("transform", `translate(${x} ${y}) scale(${scale})`);
+    const apply = () => {
+      svg.querySelectorAll(".copy").forEach((copy) => copy.remove());
+      let y = 0;
+      for (const { group, left, top, width, height } of panels) {
+        if (narrow.matches) {
+          const shift = widest - width;
+          moved(group, shift - left, y - top);
+          const first = panels.find((other) => other.top === top);
+          for (const text of first.group === group ? [] : first.group.querySelectorAll("[data-side]:not(.copy)")) {
+            const copy = text.cloneNode(true);
+            copy.classList.add("copy");
+            moved(copy, left - shift, 0);
+            group.append(copy);
+          }
+          y += height;
+        } else group.removeAttribute("transform");
+      }
+      const size = narrow.matches ? { width: widest, height: y } : whole;
+      if (legend?.isConnected) {
+        const scale = narrow.matches ? widest / whole.width : 1;
+        moved(legend, 0, narrow.matches ? y + scale * (Number(legend.dataset.legend) - whole.height) : 0, scale);
+        if (narrow.matches) size.height += scale * Number(legend.dataset.legend);
+      }
+      svg.viewBox.baseVal.width = size.width;
+      svg.viewBox.baseVal.height = size.height;
+      svg.classList.toggle("stacked", narrow.matches);
+    };
+    apply();
+    narrow.addEventListener("change", apply);
+  }
+  for (const svg of document.querySelectorAll("main :not(.opening) > figure.charts svg.chart")) stackable(svg);
 
   // Details: titles of cells and points of figures, on hover, focus and touch.
   const tip = made("div", { id: "tip", role: "tooltip", hidden: true });

@@ -2,6 +2,7 @@
 
 import re
 from importlib.metadata import version
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -140,7 +141,7 @@ def test_a_table_that_is_a_little_too_wide_is_set_tighter_and_one_that_is_not_st
     found = [set(each.get_attribute("class").split()) for each in page.locator(".scroll").all()]
     assert found[0] == {"scroll", "fits"}
     assert found[1] >= {"tight", "fits"}
-    assert found[2] == {"scroll"}
+    assert found[2] == {"scroll", "wide", "whole"}
 
 
 def test_a_menu_is_opened_by_keys_and_closed_by_escape(report, window):
@@ -224,6 +225,80 @@ def test_at_most_six_lines_stand_out_at_first(many, window, plain_window):
         )
         assert len(set(lines)) == 6
         assert page.locator("#figure-sigma .faint").count() > 0
+
+
+BOXES = """svg => [...svg.querySelectorAll("[data-panel]")].map(panel => {
+    const box = panel.getBoundingClientRect();
+    return [box.left, box.top, box.right, box.bottom]; })"""
+
+
+def test_panels_are_below_each_other_on_a_phone_with_the_names_of_their_rows(charts, window):
+    page = window.open(charts, 390)
+    for figure in ("#figure-sigma", "#figure-depth"):
+        boxes = page.locator(f"{figure} svg.chart").evaluate(BOXES)
+        assert len(boxes) > 1
+        assert all(left >= 0 and right <= 390 for left, _, right, _ in boxes)
+        assert all(top >= bottom - 1 for (*_, bottom), (_, top, *_) in pairwise(boxes))
+    for panel in page.locator("#figure-depth [data-panel]").all():
+        assert panel.locator("text", has_text="ReLU 1").count() == 1
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.wait_for_function("document.querySelectorAll('svg.stacked').length === 0")
+    boxes = page.locator("#figure-sigma svg.chart").evaluate(BOXES)
+    assert boxes[1][0] > boxes[0][2] - 30
+    assert page.locator(".copy").count() == 0
+
+
+OVERLAPS = """svg => {
+    const texts = [...svg.querySelectorAll("text")];
+    const boxes = texts.map(text => [text.textContent, text.getBoundingClientRect()]);
+    const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0.5
+        && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > a.height / 2;
+    return boxes.flatMap(([name, a], k) => boxes.slice(k + 1)
+        .filter(([, b]) => meet(a, b)).map(([other]) => [name, other]));
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_labels_of_charts_do_not_overlap_and_titles_are_whole(charts, window, width):
+    page = window.open(charts, width)
+    for figure in ("#figure-sigma", "#figure-depth", "#figure-metrics", "#figure-summary"):
+        svg = page.locator(f"{figure} svg.chart")
+        assert svg.evaluate(OVERLAPS) == []
+        texts = svg.evaluate("svg => [...svg.querySelectorAll('text')].map(text => text.textContent)")
+        assert not [text for text in texts if "…" in text]
+        right = svg.bounding_box()["x"] + svg.bounding_box()["width"]
+        ends = svg.evaluate(
+            "svg => [...svg.querySelectorAll('text')].map(t => t.getBoundingClientRect().right)"
+        )
+        assert max(ends) <= right + 1
+
+
+def test_statements_are_folded_and_the_address_keeps_those_that_are_open(tables, window):
+    articles = "".join(
+        f"""<article id="says-{key}" data-outcome="{outcome}"><details class="fold">
+        <summary><span>{key}</span><span>{outcome}</span></summary><p>finding {key}</p></details></article>"""
+        for key, outcome in (("a", "refuted"), ("b", "supported"), ("c", "refuted"))
+    )
+    page = tables(f"""
+    <div class="tools" hidden><button type="button" class="unfold">all</button></div>
+    <fieldset class="filter" hidden><legend>Show</legend>
+    <label><input type="radio" name="outcome" value="" checked>every</label>
+    <label><input type="radio" name="outcome" value="refuted">refuted</label></fieldset>
+    <div class="statements"><section>{articles}</section></div>""")
+    finding = page.locator("article p:visible")
+    assert finding.count() == 0
+    page.locator("#says-b summary").click()
+    page.wait_for_url("**open=says-b")
+    page.reload()
+    assert finding.all_inner_texts() == ["finding b"]
+    page.get_by_label("refuted").check()
+    page.get_by_role("button", name="all").click()
+    page.wait_for_function("location.search.includes('open=all')")
+    page.reload()
+    assert finding.all_inner_texts() == ["finding a", "finding c"]
+    page.evaluate("location.href = location.pathname + '#says-c'")
+    page.locator("#says-c p").wait_for()
+    assert finding.all_inner_texts() == ["finding c"]
 
 
 def test_points_name_their_series_value_and_spread(charts, window):

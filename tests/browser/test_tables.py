@@ -87,6 +87,33 @@ def test_rows_are_filtered_by_words(tables):
     assert len(column(page, 1)) == 20
 
 
+def test_rows_are_filtered_by_the_heading_of_their_group_too(tables):
+    page = tables(GROUPS.replace("(3, 1, 2)", "range(6)"))
+    search = page.get_by_role("searchbox")
+    search.fill("gelu")
+    assert column(page, 0) == ["GELU", "σ = 0.6", "σ = 0.5"]
+    search.fill("relu 0.3")
+    assert column(page, 0) == ["ReLU", "σ = 0.3"]
+    search.fill("tanh")
+    assert column(page, 0) == []
+    assert page.get_by_role("status").inner_text() == "0 rows"
+    search.fill("")
+    assert len(column(page, 0)) == 10
+
+
+def test_one_search_box_filters_all_tables_of_its_class(tables):
+    table = GROUPS.replace('scrolled("Which rule")', 'scrolled("t", "by-net")')
+    search = """<div class="tools" hidden>
+    <input type="search" name="net" data-tables="by-net" aria-label="nets">
+    <span role="status"></span></div>"""
+    page = tables(search + table + table)
+    box = page.get_by_role("searchbox")
+    box.fill("gelu")
+    page.reload()
+    assert page.url.endswith("?net=gelu")
+    assert column(page, 0) == ["GELU", "σ = 0.6", "σ = 0.5"] * 2
+
+
 def test_order_and_filter_are_in_the_address_and_survive_a_reload(tables):
     rows = "".join(f'<tr><th scope="row" class="text">net {k}</th><td>{k}</td></tr>' for k in range(20))
     head = '<thead><tr><th scope="col" class="text">net</th><th scope="col">seed</th></tr></thead>'
@@ -155,6 +182,22 @@ def test_the_file_has_the_rows_that_are_shown(tables, tmp_path):
     page = tables(f'{{% call scrolled("Nets") %}}{head}<tbody>{rows}</tbody>{{% endcall %}}')
     page.get_by_role("searchbox").fill("net 19")
     assert saved(page, tmp_path / "nets.csv")[1] == [["net", "seed"], ["net 19", "19"]]
+
+
+def test_a_wide_table_on_a_phone_keeps_its_first_column_and_says_that_it_scrolls(tables):
+    heads = "".join(f'<th scope="col">column {k}</th>' for k in range(8))
+    cells = "<td>0.12345</td>" * 7
+    rows = "".join(f'<tr><th scope="row">rule {k}</th>{cells}</tr>' for k in range(13))
+    body = f'{{% call scrolled("Wide") %}}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>{{% endcall %}}'
+    hint = "each => getComputedStyle(each, '::before').content"
+    page = tables(body, width=390)
+    scroll = page.locator(".scroll")
+    assert "scroll sideways" in scroll.evaluate(hint)
+    assert scroll.evaluate("each => each.scrollHeight - each.clientHeight") == 0  # no row is cut
+    scroll.evaluate("each => each.scrollTo(200, 0)")
+    assert page.locator("tbody th").first.bounding_box()["x"] == scroll.bounding_box()["x"]
+    page = tables(body, width=1280)
+    assert "scroll" not in page.locator(".scroll").evaluate(hint)
 
 
 def test_heads_stay_in_view(tables):

@@ -63,6 +63,13 @@ class Standing:
     beaten_by: str = ""
     rows: bytes = b""
 
+    def interval(self, decimals: int | None = None) -> str:
+        """Ends of the 95 % interval of the value; empty if unknown."""
+        if math.isnan(self.half_width):
+            return ""
+        ends = (self.value - self.half_width, self.value + self.half_width)
+        return " to ".join(labels.number(end, decimals) for end in ends)
+
 
 @dataclass(frozen=True)
 class BudgetRanking:
@@ -434,8 +441,10 @@ def _draw_standing(
     line: dict[str, Any] = {"color": style.colour, "linewidth": 1, "alpha": 0.6, "gid": style.series}
     axes.vlines(cost.seconds, low, high, **line)
     axes.hlines(standing.value, cost.seconds, cost.typical, **line)
-    interval = "" if math.isnan(standing.half_width) else f" ± {labels.number(standing.half_width, 3)}"
-    tip = f": {labels.number(standing.value, 3)}{interval} in {labels.duration(cost.seconds)}"
+    interval = standing.interval(3)
+    tip = f": {labels.number(standing.value, 3)} in {labels.duration(cost.seconds)}"
+    if interval:
+        tip += f", 95 % interval {interval}"
     marker: dict[str, Any] = {"marker": style.marker or ".", "label": label}
     marker |= {"gid": marked(style.label, [tip])}
     if standing.front == OFF:
@@ -463,7 +472,7 @@ def names(rules: Iterable[str], traits: RuleTraits) -> str:
     ordered = traits.in_order(rules)
     counts = [k for rule in ordered if (k := plain_samples(rule)) is not None]
     others = [rule for rule in ordered if plain_samples(rule) is None]
-    parts = [traits.short(rule) for rule in others]
+    parts = [traits.label(rule) for rule in others]
     return labels.listed([*parts, f"MC {', '.join(map(str, counts))}"] if counts else parts)
 
 

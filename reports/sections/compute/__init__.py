@@ -15,7 +15,7 @@ from ....bench.advice import thresholds as advice
 from ....bench.studies.compute import BATCH, BRIER, EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
 from ...results import Results
 from ...section import Context, Section
-from ...style.figure import SMALL, Figure, log_scale, look, panels
+from ...style.figure import SIDE, SMALL, Figure, log_scale, look, panels
 from ...style.labels import listed, span
 from ...style.theme import LIGHT, ORDERED, Style, marked, shade
 
@@ -282,16 +282,16 @@ class EqualCompute(Section):
         compared = comparison(results)
         if compared is None:
             return None
-        complete = _complete(compared)
+        complete, wins = _complete(compared), wins_of(results)
         by_operations = compared[compared["cost"] == OPERATIONS]
         best = best_inside(by_operations)
         trained = by_operations[by_operations["training"] == TRAININGS[0]]
         by_rule = shares(trained, ["rule", "use"]).set_index(["rule", "use"])
         passes = by_operations.groupby("rule", observed=True)["used"].agg(["min", "max"])
         return {
-            "answer": answer(compared),
+            "answer": answer(compared, wins),
             "kink_distance": KINK_DISTANCE,
-            "tables": share_tables(compared),
+            "tables": share_tables(wins),
             "costs": [COSTS[cost] for cost in sorted(complete["cost"].unique())],
             "labels": {BEST: BEST, **{rule: results.traits.label(rule) for rule in CLASS_RULES}},
             "compared_nets": complete.drop_duplicates(NET)["training"].map(NETS).value_counts().to_dict(),
@@ -406,6 +406,15 @@ def _complete(compared: pd.DataFrame) -> pd.DataFrame:
     return compared[depths == depths.max()]
 
 
+@functools.lru_cache(maxsize=1)
+def wins_of(results: Results) -> pd.DataFrame:
+    """Return the result of :func:`win_shares`, once for all sections."""
+    compared = comparison(results)
+    if compared is None:
+        raise ValueError("these results do not compare rules at equal cost")
+    return win_shares(compared)
+
+
 def win_shares(compared: pd.DataFrame) -> pd.DataFrame:
     """Return the shares of settings that rules win (`share`: ``72 % (68 to 76 %)``) and of `unresolved` ones.
 
@@ -424,9 +433,12 @@ def win_shares(compared: pd.DataFrame) -> pd.DataFrame:
     return percent.assign(share=share, unresolved=text["unresolved"] + " %")
 
 
-def share_tables(compared: pd.DataFrame) -> dict[str, list[tuple[str, list[list[str]]]]]:
-    """Return rows of rule and shares by cost and noise, as texts, for trained and untrained nets."""
-    table = win_shares(compared)["share"]
+def share_tables(wins: pd.DataFrame) -> dict[str, list[tuple[str, list[list[str]]]]]:
+    """Return rows of rule and shares by cost and noise, as texts, for trained and untrained nets.
+
+    `wins` is from :func:`win_shares`.
+    """
+    table = wins["share"]
     tables: dict[str, list[tuple[str, list[list[str]]]]] = {}
     for training, rule in itertools.product(TRAININGS, (*NAMED, BEST)):
         cells = [
@@ -438,9 +450,11 @@ def share_tables(compared: pd.DataFrame) -> dict[str, list[tuple[str, list[list[
     return tables
 
 
-def answer(compared: pd.DataFrame) -> str:
-    """Say where a rule named in advance wins, on trained nets if there are any."""
-    table = win_shares(compared)
+def answer(compared: pd.DataFrame, table: pd.DataFrame) -> str:
+    """Say where a rule named in advance wins, on trained nets if there are any.
+
+    `table` is the result of :func:`win_shares`.
+    """
     rule, training = _rule_and_training(table)
     noises = [noise for noise in NOISES if noise in table.index.unique("noise")]
 
@@ -573,7 +587,7 @@ def _crossings(crossings: pd.DataFrame) -> Figure:
     sized = crossings.assign(size=np.log10(crossings["crossing"].clip(1e-3, None)))
     present = set(zip(sized["training"], sized["activation"], strict=True))
     kinds = [kind for kind in KINDS if kind in present]
-    titles = [TITLES[use] if kind == kinds[0] else "" for kind in kinds for use in USES]
+    titles = [TITLES[use] for _ in kinds for use in USES]
     drawing, axes = panels(
         titles,
         columns=len(USES),
@@ -584,12 +598,12 @@ def _crossings(crossings: pd.DataFrame) -> Figure:
         above=0.2,
         below=0.18,
         margin=0.8,
+        title_size=SMALL,
     )
     for ax, (kind, use) in zip(axes, itertools.product(kinds, USES), strict=True):
         training, activation = kind
         of_kind = sized[(sized["training"] == training) & (sized["activation"] == activation)]
         part = of_kind[of_kind["use"] == use]
-        ax.set_title(ax.get_title(loc="left"), fontsize=SMALL)
         ax.grid(visible=False)
         if part.empty:
             ax.axis("off")
@@ -605,6 +619,8 @@ def _crossings(crossings: pd.DataFrame) -> Figure:
         ax.set(xlabel="", ylabel="")
         if use == USES[0]:
             ax.set_ylabel(f"{KINDS[kind]}\ndepth", fontsize=SMALL)
+            for label in (ax.yaxis.label, *ax.get_yticklabels()):
+                label.set_gid(SIDE)
         else:
             ax.set_yticks([])
     return Figure(

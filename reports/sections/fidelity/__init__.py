@@ -82,7 +82,7 @@ def missing(results: Results) -> Iterator[str]:
         if entry.rule is None:
             skipped[entry.where] = []
         else:
-            skipped.setdefault(results.traits.short(entry.rule), []).append(activation_label(entry.where))
+            skipped.setdefault(results.traits.label(entry.rule), []).append(activation_label(entry.where))
     if skipped:
         distinct = {name: ", ".join(dict.fromkeys(nets)) for name, nets in skipped.items()}
         parts = [f"{name} on {nets}" if nets else name for name, nets in distinct.items()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from ...results import Results
 from ...section import Context, Section
 from ...site import CHARTS
 from ...style import labels
-from ...style.figure import SMALL, Figure, log_scale, look, panels
+from ...style.figure import SIDE, SMALL, Figure, log_scale, look, panels
 from ...style.names import RuleTraits, activation_label, activation_rank
 from ...style.theme import GREY, LIGHT, is_plain, marked, styles
 from ...tables.over_noise import over_noise
@@ -75,7 +74,15 @@ def _summary(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
         return None
     rules = sorted(by_rule, key=lambda rule: float(np.median(by_rule[rule])))
     styled = styles(rules, traits)
-    drawing, (axes,) = panels([""], width=5.2, height=0.22 * len(rules), left=1.9, right=0.3, above=0.05)
+    names = [f"{styled[rule].label} ({counts[rule]})" for rule in rules]
+    drawing, (axes,) = panels(
+        [""],
+        width=2.9,
+        height=0.22 * len(rules),
+        left=_CHARACTER * max(map(len, names)) + 0.1,
+        right=0.2,
+        above=0.05,
+    )
     for position, rule in enumerate(rules):
         style = styled[rule]
         boxes = axes.boxplot(
@@ -93,7 +100,6 @@ def _summary(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
         for artists in boxes.values():
             for artist in artists:
                 artist.set_gid(style.series)
-    names = [f"{styled[rule].label} ({counts[rule]})" for rule in rules]
     axes.set_yticks(range(len(rules)), names, fontsize=SMALL)
     axes.set(ylim=(len(rules) - 0.5, -0.5), xlabel="error relative to the best rule of the setting")
     axes.grid(visible=False, axis="y")
@@ -166,7 +172,7 @@ def _metrics(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
         words = [table.metric.title, table.variant]
         if table.has_components:
             words.append(f"{table.metric.component or 'component'} {table.rows[0].component}")
-        named.append((textwrap.shorten(", ".join(filter(None, words)), 42, placeholder=" …"), table))
+        named.append((", ".join(filter(None, words)), table))
     return _over_sigma("figure-metrics", f"Other metrics: {chosen[0].kind.label}", named, traits)
 
 
@@ -206,6 +212,13 @@ def _short(value: float) -> str:
     return f"{value:.2f}".lstrip("0") if value < 1 else "1"
 
 
+def _level(sigma: float) -> str:
+    """A noise level as the head of a narrow column: ``.01``, ``100``, ``1e3``."""
+    if sigma >= 1000:
+        return f"{sigma:.0e}".replace("e+0", "e")
+    return f"{sigma:g}".removeprefix("0") or "0"
+
+
 @look()
 def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
     """A panel for each rule measured on at least a quarter of the nets; one for plain Monte Carlo."""
@@ -234,6 +247,7 @@ def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
         above=0.45,
         below=0.1,
         margin=margin,
+        title_size=SMALL,
     )
     for panel, (axes, rule) in enumerate(zip(axes_of_panels, rules, strict=True)):
         means = cells[cells["rule"] == rule].pivot_table(index=_NET, columns="sigma", values="value")
@@ -243,8 +257,8 @@ def _heat_map(tables: Sequence[Table], traits: RuleTraits) -> Figure | None:
     return Figure(
         "figure-depth",
         f"{'Nets' if has_activations else 'Depth'} against input noise",
-        "Mean 1 − TV of each rule by net (rows) and noise level σ (columns), from 0 (dark blue) to 1 "
-        "(yellow).",
+        "Mean 1 − TV of each rule by net (rows) and noise level σ (columns; .1 is 0.1 and 1e3 is 1000), from "
+        "0 (dark blue) to 1 (yellow).",
         drawing,
         cells=True,
         setting=setting_of(tables),
@@ -255,13 +269,15 @@ def _draw_means(axes: Axes, means: pd.DataFrame, names: Sequence[str]) -> None:
     """Draw the means of a rule by net (rows) and noise level, with lines between families of nets."""
     import seaborn as sns
 
-    axes.set_title(axes.get_title(loc="left"), pad=14, fontsize=SMALL)
+    axes.set_title(axes.get_title(loc="left"), pad=14)
     axes.grid(visible=False)
     sns.heatmap(
         means.to_numpy(), annot=means.map(_short).to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis",
         cbar=False, annot_kws={"fontsize": 5.0}, linewidths=0.3, linecolor=LIGHT, ax=axes,
-        xticklabels=[f"{sigma:g}" for sigma in means.columns], yticklabels=names or False,
+        xticklabels=[_level(sigma) for sigma in means.columns], yticklabels=names or False,
     )  # fmt: skip
+    for label in axes.get_yticklabels():
+        label.set_gid(SIDE)
     families = means.index.get_level_values("family")
     last_rows = [row for row in range(1, len(families)) if families[row] != families[row - 1]]
     axes.hlines(last_rows, 0, len(means.columns), color=GREY, linewidth=1)

@@ -26,7 +26,7 @@ from ...style.theme import INK, marked, styles
 from ...tables.frame import BOUNDS, by_kind
 from ...writing import moment
 from ..choice import Standing, as_accurate, draw, front
-from ..compute import answer, comparison, shares_by_noise, short_answer, win_shares
+from ..compute import answer, comparison, shares_by_noise, short_answer, wins_of
 
 _CLASSIFIERS = "images and sequences"
 _PUBLISHED = "published"
@@ -206,6 +206,20 @@ def results_on_published(frame: pd.DataFrame, traits: RuleTraits) -> dict[str, U
     return {title: result for title, result in by_use.items() if result}
 
 
+@functools.lru_cache(maxsize=2)
+def rows_of(results: Results) -> tuple[list[tuple[str, pd.DataFrame]], list[UseRow]]:
+    """Return families of nets and the rows of the table, once for all sections."""
+    named = families(results.tabled)
+    return named, rows(named, results.traits)
+
+
+@functools.lru_cache(maxsize=1)
+def published_of(results: Results) -> dict[str, UseResult]:
+    """Return :func:`results_on_published` of some results, once for all sections."""
+    is_published = results.frame["experiment"] == _PUBLISHED
+    return results_on_published(results.frame[is_published], results.traits)
+
+
 def _result(
     use: RankedUse, frame: pd.DataFrame, traits: RuleTraits, setting: Sequence[str] = SETTING
 ) -> UseResult | None:
@@ -252,7 +266,7 @@ def _partial(
         rows = measurements[measurements["rule"].isin([rule, leader])].merge(units)
         pair = Overall.from_measurements(rows, use.score, traits, setting)
         if pair and pair.beats(rule, leader, len(others)):
-            means = [f"{traits.short(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
+            means = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
             text = f"in {pair.settings} of {overall.measured_settings} settings: {', '.join(means)}"
             better.append((pair.mean(rule), text))
     if not better:
@@ -321,7 +335,7 @@ def on_shallowest(named: Sequence[tuple[str, pd.DataFrame]], traits: RuleTraits)
         (result,) = row.results
         if result and not row.use.heavy:
             value = result.value(result.advised)
-            parts.append(f"{traits.short(result.advised)} for {row.use.title} ({value})")
+            parts.append(f"{traits.label(result.advised)} for {row.use.title} ({value})")
     if not parts:
         return ""
     return f"The depth decides: with {labels.layers([depth])}, the table would have {labels.listed(parts)}."
@@ -353,7 +367,7 @@ def sampling_by_family(names: Sequence[str], rows: Sequence[UseRow], traits: Rul
         chosen = slower or [result for result in comparable if result.slowdown <= 1]
         if not chosen:
             continue
-        rules = labels.listed(list(dict.fromkeys(traits.short(result.ranking.leader) for result in chosen)))
+        rules = labels.listed(list(dict.fromkeys(traits.label(result.ranking.leader) for result in chosen)))
         counts = labels.span([result.samples[1] for result in chosen if result.samples], 0)
         if slower:
             factors = labels.span([float(f"{result.slowdown:.1g}") for result in slower], 0)
@@ -431,6 +445,8 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
         right=0.08,
         above=0.2,
         below=0.2,
+        title_size=SMALL - 0.5,
+        title_start=0.85,
     )
     variants: set[str] = set()
     for axes, (use, result) in zip(axes_of_panels, shown, strict=True):
@@ -450,7 +466,7 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
             if math.isfinite(half):
                 ends = scale(mean - half), scale(mean + half)
                 axes.hlines(position, *ends, color=style.colour, linewidth=1.2, gid=style.series)
-        axes.set_title(axes.get_title(loc="left"), fontsize=SMALL - 0.5, fontweight="normal", x=-1)
+        axes.set_title(axes.get_title(loc="left"), fontweight="normal")
         axes.set_yticks(range(len(best)), [styled[rule].label for rule in best], fontsize=SMALL - 0.5)
         axes.tick_params(axis="x", labelsize=SMALL - 0.5, pad=1)
         axes.locator_params(axis="x", nbins=3)
@@ -475,17 +491,15 @@ class Overview(Section):
         from .distributions import distributions
 
         compared = comparison(results)
-        named = families(results.tabled)
+        named, table = rows_of(results)
         names = [name for name, _ in named]
-        table = rows(named, results.traits)
         if compared is None:
             when = brief(sampling_by_family(names, table, results.traits))
             shares = _costs_of_first(names, table, results)
         else:
-            wins = win_shares(compared)
+            wins = wins_of(results)
             when, shares = short_answer(wins), shares_by_noise(wins)
-        is_published = results.frame["experiment"] == _PUBLISHED
-        published = results_on_published(results.frame[is_published], results.traits)
+        published = published_of(results)
         return {
             "measured": len(results.frame) > 0,
             "failed": len(results.failed),
@@ -500,7 +514,7 @@ class Overview(Section):
             "when_to_sample": when_to_sample(names, table, results.traits),
             "recommended": results.traits.recommended,
             "has_costs": compared is not None,
-            "inside_or_sample": "" if compared is None else answer(compared),
+            "inside_or_sample": "" if compared is None else answer(compared, wins_of(results)),
             "shares": shares,
             "ranked": ranked_rules(names, table, results.traits),
             "picture": distributions(results.traits),

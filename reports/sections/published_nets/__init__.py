@@ -12,6 +12,7 @@ from ....bench.published import PUBLISHED, PublishedNet, install_command, publis
 from ...results import Results
 from ...section import Context, Section
 from ...style.names import RuleTraits
+from ..overview import published_of
 
 if TYPE_CHECKING:
     from ...recommendation.answers import Recommendation
@@ -59,7 +60,7 @@ class PublishedNets(Section):
         # Small results of one run are compared with the committed ones.
         suite = results.committed or results
         uses = [use.name for use in USES if any(answer.for_use(use.name) for answer in answers)]
-        compared = transfers(suite, measurements)
+        compared = transfers(suite, measurements, published_of(results))
         judged = pd.DataFrame([row for answer in answers for row in answer.judged])
         return {
             "nets": answers,
@@ -152,4 +153,4 @@ def ties(answers: Sequence[Answers], traits: RuleTraits) -> list[tuple[str, dict
     ).value_counts()
     shares = table.groupby(["rule", "use"]).size().unstack(fill_value=0) / settings
     order = shares.mean(axis=1).sort_values(ascending=False).index
-    return [(traits.short(str(rule)), dict(shares.loc[rule])) for rule in order]
+    return [(traits.label(str(rule)), dict(shares.loc[rule])) for rule in order]

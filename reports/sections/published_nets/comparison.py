@@ -17,7 +17,7 @@ from ...statistics.costs import Costs, plain_samples
 from ...style.names import RuleTraits
 from ..choice import as_accurate
 from ..compute import MANY, TIED, comparison, shares
-from ..overview import RankedUse, UseResult, families, results_on_published, rows
+from ..overview import RankedUse, UseResult, rows_of
 
 LEVELS = ("lowest", "middle", "highest")
 """Noise levels of each net."""
@@ -70,12 +70,11 @@ class Transfer:
         return self.suite.advised in self.published.overall.rules
 
 
-def transfers(results: Results, frame: pd.DataFrame) -> list[Transfer]:
-    """Compare recommendations; `frame` has the measurements of published nets."""
-    published = results_on_published(frame, results.traits)
-    named = families(results.tabled)
+def transfers(results: Results, frame: pd.DataFrame, published: Mapping[str, UseResult]) -> list[Transfer]:
+    """Compare recommendations; `frame` has the measurements of published nets, `published` the results."""
+    named, rows = rows_of(results)
     compared = []
-    for row in rows(named, results.traits):
+    for row in rows:
         if row.use.title not in published:
             continue
         of_use = frame[frame["metric"].isin(row.use.metrics)]

@@ -1,4 +1,4 @@
-"""The section with a page for each rule: description, strengths, cost, conformance and runs."""
+"""The section on rules: their names, and a page for each with strengths, cost, conformance and runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from ...section import Context, Section
 from ...site import SitePage, rule
 from ..choice import Block, bands_of, choices
 
+ALL_RULES = SitePage(6, "Rules", "rules.html", "All rules")
+
 
 class Rules(Section):
     name = "rules"
@@ -17,10 +19,11 @@ class Rules(Section):
     order = 200
 
     def build(self, results: Results) -> Context | None:
-        all_blocks = choices(results)
-        if not all_blocks:
-            return None
         traits = results.traits
+        measured = [rule for rule in traits.in_order(results.styles) if not traits.is_reference(rule)]
+        if not measured:
+            return None
+        all_blocks = choices(results)
         runs: dict[str, list[tuple[str, int]]] = {}
         counts = results.frame.groupby(["rule", "run"], observed=True).size().reset_index(name="count")
         for spec, run, count in counts.sort_values("run", ascending=False).itertuples(index=False):
@@ -39,7 +42,7 @@ class Rules(Section):
                 {
                     "rule": spec,
                     "page": rule(slug(spec), traits.label(spec)),
-                    "described": facts()["described"].get(spec.partition(":")[0], {}),
+                    "described": _description(spec),
                     "kit": facts()["kit"].get(spec),  # None if the conformance kit was not run
                     "blocks": blocks,
                     "settings": settings,
@@ -48,16 +51,26 @@ class Rules(Section):
             )
         return {
             "rules": rules,
+            "descriptions": {spec: _description(spec) for spec in measured},
             "finished": results.meta.get("runs", {}),
         }
 
     def spread(self, context: Context) -> Iterator[tuple[SitePage, Context]]:
+        yield ALL_RULES, {**context, "rule_of_page": None}
         for rule_context in context["rules"]:
             yield rule_context["page"], {**context, "rule_of_page": rule_context}
 
     def navigation(self, context: Context) -> Iterable[tuple[str, str]]:
         rule_context = context["rule_of_page"]
+        if rule_context is None:
+            return [("rule-names", ALL_RULES.title)]
         return [(f"rule-{slug(rule_context['rule'])}", rule_context["page"].title)]
+
+
+def _description(spec: str) -> Context:
+    """Summary, paragraphs and sources of a rule of the package; empty for other rules."""
+    description: Context = facts()["described"].get(spec.partition(":")[0], {})
+    return description
 
 
 def _nets(spec: str, block: Block) -> list[Context]:
@@ -71,12 +84,15 @@ def _nets(spec: str, block: Block) -> list[Context]:
         for condition in band.conditions:
             standing = condition.standing(spec)
             if standing:
-                best = condition.rankings[-1].deterministic
+                ranking = condition.rankings[-1]
+                best = ranking.deterministic
                 settings[condition.sigma] = {
                     "standing": standing,
                     "leader": best.leader if best else "",
                     "leads": best is not None and best.leader == spec,
                     "tied": best is not None and spec in (best.leader, *best.tied),
+                    "is_best": ranking.best is not None and spec in ranking.best.marked,
+                    "is_best_deterministic": best is not None and spec in best.marked,
                 }
         if settings:
             nets.append({"band": band, "cost": band.costs.by_rule.get(spec), "settings": settings})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +16,9 @@ from ...section import Context, Section
 from ...site import CHARTS
 from ...style.figure import Figure, log_scale, look, panels
 from ...style.labels import number
+from ...style.names import RuleTraits
 from ...style.theme import LIGHT, ORDERED, Style, marked, shade
-from ...tables.tables import Cell, Table, TableRow, setting_of
+from ...tables.tables import Cell, Table, TableRow, setting_of, suite_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +27,8 @@ LEAST = 3
 """Smallest number of values in a line."""
 MOST = 6
 """Largest number of kinds of nets shown for a sweep."""
+
+_PARAMETERS = re.compile(r" (?:\(|k=|\d)")  # before the parameters in a label
 
 
 class Parameter(NamedTuple):
@@ -98,7 +102,7 @@ def varied_parameters(rules: Sequence[str]) -> dict[Parameter, dict[float, str]]
 
 
 @look()
-def figure(parameter: Parameter, curves_of_nets: Sequence[Curves]) -> Figure:
+def figure(parameter: Parameter, curves_of_nets: Sequence[Curves], traits: RuleTraits) -> Figure:
     """A panel for each of the first `MOST` kinds of nets, with a line for each noise level."""
     first, shown = curves_of_nets[0].table, curves_of_nets[:MOST]
     styles = _styles_of_levels(shown, first.scale)
@@ -109,11 +113,13 @@ def figure(parameter: Parameter, curves_of_nets: Sequence[Curves]) -> Figure:
     hidden = len(curves_of_nets) - len(shown)
     remainder = f" The other {hidden} kinds of nets are in the tables." if hidden else ""
     better = {"higher": ", higher is better", "lower": ", lower is better"}.get(first.metric.better, "")
-    fixed = f" ({', '.join(parameter.fixed)})" if parameter.fixed else ""
+    fixed = f" {', '.join(parameter.fixed)}." if parameter.fixed else ""
+    spec = next(iter(varied_parameters(first.rules)[parameter].values()))
+    rule = _PARAMETERS.split(traits.label(spec))[0]
     return Figure(
         slug("sweep", parameter.rule, parameter.name, *parameter.fixed, first.experiment, first.metric.name),
-        f"{first.metric.title}, {parameter.rule} over {parameter.name}{fixed}",
-        f"Mean over nets and inputs ({first.experiment}{better}) by noise level.{remainder}",
+        f"{rule} over {parameter.name}: {suite_title(first.experiment)}",
+        f"Mean {first.metric.title} over nets and inputs{better}, by noise level.{fixed}{remainder}",
         drawing,
         setting=setting_of([curves.table for curves in shown]),
     )
@@ -160,5 +166,6 @@ class Sweeps(Section):
     def build(self, results: Results) -> Context | None:
         drawn = []
         for (parameter, _, _), curves_of_nets in sweeps(results.tables).items():
-            drawn.append((parameter.name, curves_of_nets[:MOST], figure(parameter, curves_of_nets)))
+            drawing = figure(parameter, curves_of_nets, results.traits)
+            drawn.append((parameter.name, curves_of_nets[:MOST], drawing))
         return {"sweeps": drawn} if drawn else None

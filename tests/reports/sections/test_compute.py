@@ -61,12 +61,13 @@ def times(objective, by_rule):
 def test_the_answer_names_a_rule_in_advance_and_separates_noise_training_and_kink_distance():
     trained = frame({1: (WIN, WIN, WIN), 8: (WIN, LOSS, LOSS)})
     untrained = frame({1: (WIN,) * 3, 8: (WIN,) * 3}, "random")
-    text = answer(comparison(Results(pd.concat([trained, untrained], ignore_index=True))))
+    compared = comparison(Results(pd.concat([trained, untrained], ignore_index=True)))
+    text = answer(compared, win_shares(compared))
     assert text.startswith("On trained nets of 16 units a layer, moment matching, named in advance, is")
     assert "in these shares of settings at noise below one kink distance, at one and above: " in text
     assert "above: 100 % (100 to 100 %), 50 % (0 to 100 %) and 50 % (0 to 100 %) (operations)." in text
     assert "The kink distance is the median over hidden units" in text
-    tables = share_tables(comparison(Results(pd.concat([trained, untrained], ignore_index=True))))
+    tables = share_tables(win_shares(comparison(Results(pd.concat([trained, untrained], ignore_index=True)))))
     assert tables["untrained"] == [(name, [["100 % (100 to 100 %)"] * 3]) for name in (RULE, BEST)]
 
 
@@ -80,7 +81,7 @@ def test_processor_time_leads_and_reverses_what_operations_say():
     assert factor.loc[ONE].tolist() == pytest.approx([11 / 9] * 2)
     assert factor.loc[MANY].tolist() == pytest.approx([110] * 2)
     never, always = listed(["0 % (0 to 0 %)"] * 3), listed(["100 % (100 to 100 %)"] * 3)
-    text = answer(compared)
+    text = answer(compared, win_shares(compared))
     assert f"above: {never} (processor time, one input); {always} (processor time, batch of 8)" in text
     assert f"; {always} (operations). Intervals" in text
     brief = short_answer(win_shares(compared))
@@ -106,14 +107,15 @@ def test_all_costs_are_compared_on_timed_nets():
     timed = described(times("relu 1x16", {RULE: {ONE: 0.1, MANY: 0.1}}))
     compared = comparison(Results(pd.concat([measured, timed], ignore_index=True)))
     won = [["100 % (100 to 100 %)"] * 3] * 3
-    assert share_tables(compared)["trained"] == [(RULE, won), (BEST, won)]
+    assert share_tables(win_shares(compared))["trained"] == [(RULE, won), (BEST, won)]
 
 
 def test_the_answer_leaves_out_widths_that_lack_depths():
     wide = {"objective": "relu 1x1024 trained"}
     measured = frame({1: (LOSS, LOSS, LOSS), 8: (LOSS, LOSS, LOSS)})
     won = frame({1: (WIN, WIN, WIN)}).assign(**wide)
-    text = answer(comparison(Results(pd.concat([measured, won], ignore_index=True))))
+    compared = comparison(Results(pd.concat([measured, won], ignore_index=True)))
+    text = answer(compared, win_shares(compared))
     assert text.startswith("On trained nets of 16 units a layer")
     assert "above: 0 % (0 to 0 %), 0 % (0 to 0 %) and 0 % (0 to 0 %) (operations)" in text
 
@@ -121,7 +123,7 @@ def test_the_answer_leaves_out_widths_that_lack_depths():
 def test_the_table_has_shares_factors_and_passes():
     context = EqualCompute().build(Results(frame({1: (WIN, WIN, LOSS)})))
     ((label, passes, cells),) = context["rows"]
-    assert (label, passes, context["nets"]) == ("moment matching (full)", (11.0, 11.0), 2)
+    assert (label, passes, context["nets"]) == ("moment matching", (11.0, 11.0), 2)
     mean = cells[0]
     assert (mean.settings, mean.inside, mean.accurate) == (6, pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert mean.factor == pytest.approx(WIN**-2 / 11)

@@ -143,5 +143,5 @@ def test_numbers_of_the_papers_baseline_are_shown_next_to_its_published_code():
     alone = PredictionIntervals().content(intervals_frame([("yacht", "sqr", "qualified", {0: 1})]), TRAITS)[
         "tables"
     ][1]
-    assert alone["methods"] == ("MC estimate k=10", "MC estimate k=100", "SQR trained at all levels")
+    assert alone["methods"] == ("MC 10", "MC 100", "SQR trained at all levels")
     assert alone["rows"][0]["cells"][2]["numbers"][0]["paper"] == "0.93 ± 0.06"

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from tests.reports.helpers import outline, plain_text
 from tests.reports.made_up import TRAITS
 from tests.reports.record_facts import ask, descriptions
 
+BEST_SAMPLED = "monte_carlo:samples=1000"
 META = {
     "runs": {
         "1": {"finished": "2025-11-20T09:00:00+00:00", "commit": "0123456"},
@@ -67,6 +70,35 @@ def test_settings_are_those_of_the_choice(results):
     shallow = next(nets for nets in all_nets if nets["band"].depths == (1,))
     assert shallow["settings"][10.0]["standing"].value == pytest.approx(mean)
     assert 0.5 not in shallow["settings"]
+
+
+def test_one_page_explains_the_names_that_all_pages_use(results, pages, tmp_path):
+    folder = build(results, tmp_path, [Rules()]).parent
+    text = (folder / "rules.html").read_text(encoding="utf-8")
+    rows = dict(re.findall(r'<a href="(rule-[^"#]+)#[^"]*">([^<]+)</a>', text))
+    assert set(rows) == set(pages)
+    for name, label in rows.items():
+        assert re.search(r"<h1[^>]*>([^<]*)</h1>", pages[name])[1] == label
+    for rule in results.frame["rule"].unique():
+        assert f"<code>{rule}</code>" in text
+    plain = plain_text(text)
+    assert "MC 100" in plain
+    assert "MC estimate" not in plain
+
+
+def test_bold_and_underlined_mean_on_the_page_of_a_rule_what_they_mean_in_tables(results, pages):
+    conditions = [condition for band in bands_of(choices(results)) for condition in band.conditions]
+    for rule, name in (("sdp", "rule-sdp.html"), (BEST_SAMPLED, "rule-monte_carlo-samples-1000.html")):
+        best = [condition.rankings[-1].best.marked for condition in conditions if condition.standing(rule)]
+        others = [condition.rankings[-1].deterministic.marked for condition in conditions]
+        bold = sum(rule in marked for marked in best)
+        underlined = sum(rule in both for both in others) - sum(
+            rule in both and rule in marked for both, marked in zip(others, best, strict=True)
+        )
+        table = pages[name].partition("<tbody>")[2].partition("</tbody>")[0]
+        assert (table.count("<strong>"), table.count("<u>")) == (bold, underlined)
+        assert "±" not in table
+        assert table.count("95 % interval".replace(" %", "\u00a0%")) == len(conditions)
 
 
 def test_a_rule_of_a_users_is_named_and_no_more(tmp_path):
