@@ -48,7 +48,7 @@ def measured(subject: Subject) -> Iterator[dict[str, object]]:
     noise = noise_of(subject.noise)
     estimated_errors = partial(errors_of, has_class=subject.has_class)
     oracle_errors = partial(true_errors, has_class=subject.has_class)
-    is_single = inputs[0].numel() > 100 and not subject.is_precise
+    is_image = inputs[0].numel() > 100
     for number, x in enumerate(inputs):
         for sigma in subject.sigmas:
             scale = sigma * subject.scale
@@ -56,7 +56,7 @@ def measured(subject: Subject) -> Iterator[dict[str, object]]:
             double = law.to(dtype=torch.float64)
             _, indices = estimated(exact, double, errors_from=estimated_errors)
             # The spread of the outputs of a deep random net can be below the rounding of float32.
-            oracle = (net, law) if is_single else (exact, double)
+            oracle = (net, law) if is_image else (exact, double)
             _, true = estimated(*oracle, 1000, *_ORACLE_SAMPLES, oracle_errors)
             for use, index in indices.items():
                 yield {

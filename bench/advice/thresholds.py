@@ -134,7 +134,7 @@ def outcomes(rows: Sequence[Mapping[Any, Any]]) -> pd.DataFrame:
 
 def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
     """Advice in words, from rows with `sigma`: a line for each use and noise level, and the verdict last."""
-    inputs = len({row["input"] for row in rows})
+    inputs, uses = len({row["input"] for row in rows}), {row["use"] for row in rows}
     over = "1 input" if inputs == 1 else f"{inputs} inputs"
     passes = f"{SAMPLES:,} passes each (up to {MAX_SAMPLES:,} near a limit)"
     lines = [f"advice for {name}, mean over {over}, {passes}"]
@@ -158,9 +158,10 @@ def sentences(rows: Sequence[Mapping[Any, Any]], name: str) -> list[str]:
         f"{row['use']} {100 * row['wrong']:.1f} % "
         f"({100 * row['wrong_low']:.1f} to {100 * row['wrong_high']:.1f} %)"
         for row in rates().to_dict("records")
+        if row["use"] in uses
     )
     lines.append(f"  how often such advice was wrong on other nets (95 % interval): {wrong}")
-    if any(row["use"] == CLASS for row in rows):
+    if CLASS in uses:
         lines.append(
             "  class: the largest output; --no-class omits it if the outputs are not scores of classes"
         )

@@ -319,7 +319,10 @@ def by_value(thing: Any, modules: Mapping[str, ModuleType], address: str) -> byt
             cloudpickle.register_pickle_by_value(module)
         ByValue(content).dump((thing, dict(modules)))
     except Exception as error:
-        raise UserError(f"{address}: it cannot be sent to a worker process ({one_line(error)})") from error
+        raise UserError(
+            f"{address}: it cannot be sent to a worker process ({one_line(error)}); open files inside its "
+            "functions, not in global variables"
+        ) from error
     finally:
         for module in modules_of_user:
             if module.__name__ not in before:

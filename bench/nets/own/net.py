@@ -27,7 +27,7 @@ from ...executors.local import in_separate_process
 from ...plugins import code as user_code
 from ...plugins.code import Code, no_exit
 from ...published import PUBLISHED, published_net
-from ...text import public
+from ...text import plural, public
 from ..storage import from_file, to_file
 from .inputs import EMBEDDINGS, Inputs, Ports, described, dtype_of, parts_of, read_inputs
 from .programs import ENDS, PICKLED, Program, PublishedProgram
@@ -465,9 +465,11 @@ def _outputs(net: nn.Module, batch: Tensor, address: str) -> Tensor:
             "the state of a recurrent layer; write `return output.transpose(0, 1)`"
         )
     if outputs.ndim < 1 or len(outputs) != len(batch):
+        # Nets that squeeze all axes of length one fail for a single input only.
+        line = "; write `return output.reshape(len(x), -1)`" if len(batch) == 1 else ""
         raise UserError(
-            f"{address}: the net must give one output for each of {len(batch)} inputs, got shape "
-            f"{tuple(outputs.shape)}"
+            f"{address}: the net must give one output for each of {plural(len(batch), 'input')}, got shape "
+            f"{tuple(outputs.shape)}{line}"
         )
     if not outputs.is_floating_point():
         raise UserError(f"{address}: outputs must be floating-point numbers, got {outputs.dtype}")

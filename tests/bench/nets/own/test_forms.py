@@ -70,6 +70,20 @@ def first():
     return nn.LSTM(3, 5, batch_first=True)
 
 
+class Squeezed(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 1)
+
+    def forward(self, x):
+        return super().forward(x).squeeze()
+
+
+class Unsqueezed(Squeezed):
+    def forward(self, x):
+        output = super().forward(x)
+        return output.reshape(len(x), -1)
+
+
 class State(nn.LSTM):
     def __init__(self):
         super().__init__(3, 5, batch_first=True)
@@ -98,6 +112,7 @@ def found(tmp_path_factory):
         ("Half", TABLE, None, r"x\.to\(self\.weight\.dtype\)"),
         ("Nested", TABLE, None, r"dict of a \(tuple\), c \(6,\) .*: --net-output a$"),
         ("first", SEQUENCES, None, "--net-output 0"),
+        ("Squeezed", TABLE, None, r"1 input, got shape \(\); write `return output\.reshape\(len\(x\), -1\)`"),
         ("second", SEQUENCES, "0", "construct it with batch_first=True"),
         ("first", SEQUENCES, "1.0", r"return output\.transpose\(0, 1\)"),
     ],
@@ -117,6 +132,7 @@ def test_an_error_shows_the_line_to_write(found, name, inputs, output, line):
         ("Nested", TABLE, "a.1.b", (4,)),
         ("Nested", TABLE, "c", ()),
         ("first", SEQUENCES, "0", (6, 5)),
+        ("Unsqueezed", TABLE, None, (1,)),
         ("State", SEQUENCES, None, (1, 5)),
     ],
 )
