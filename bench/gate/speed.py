@@ -96,7 +96,7 @@ class _Worker:
         if hasattr(os, "sched_setaffinity"):
             # A virtual processor may be twice as slow as another one for seconds.
             cpus = sorted(os.sched_getaffinity(0))
-            os.sched_setaffinity(self._process.pid, {cpus[number // 2 % len(cpus)]})
+            os.sched_setaffinity(self._process.pid, {cpus[(os.getpid() + number // 2) % len(cpus)]})
 
     def __enter__(self) -> _Worker:
         return self
