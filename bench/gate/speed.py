@@ -83,16 +83,20 @@ class _NotTimedError(Exception):
 class _Worker:
     """A process that times rules of one version, see `worker`; it ends with the block."""
 
-    def __init__(self, path: list[str], setup: bytes, *, hash_seed: int, is_old: bool) -> None:
+    def __init__(self, path: list[str], setup: bytes, number: int, *, is_old: bool) -> None:
         self._unsent, self._is_old = setup, is_old
         self._limits, self._is_late = limits_here(), False
         memory = self._limits.memory
         argument = json.dumps([path, None if memory is None else memory * 2**30])
         command = [sys.executable, "-P", "-B", str(_WORKER), argument]
-        environment = {**os.environ, **_ENVIRONMENT, "PYTHONHASHSEED": str(hash_seed)}
+        environment = {**os.environ, **_ENVIRONMENT, "PYTHONHASHSEED": str(number)}
         self._process = subprocess.Popen(  # noqa: S603  this Python and a file of this package
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
+        if hasattr(os, "sched_setaffinity"):
+            # A virtual processor may be twice as slow as another one for seconds.
+            cpus = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(self._process.pid, {cpus[(os.getpid() + number // 2) % len(cpus)]})
 
     def __enter__(self) -> _Worker:
         return self
@@ -175,7 +179,7 @@ def observations(
             workers = {}
             for is_old in (old_first, not old_first):
                 path, setup = (old_path, old_setup) if is_old else (sys.path, new_setup)
-                workers[is_old] = stack.enter_context(_Worker(path, setup, hash_seed=number, is_old=is_old))
+                workers[is_old] = stack.enter_context(_Worker(path, setup, number, is_old=is_old))
             found |= _in_turns(together, workers[False], workers[True], timing.rounds, old_first=old_first)
     return found
 
@@ -192,11 +196,10 @@ def _setup(rules: Mapping[str, CheckedRule | OldRule | str], scope: GateScope, t
 def _in_turns(
     pairs: Collection[Pair], new: _Worker, old: _Worker, rounds: int, *, old_first: bool
 ) -> dict[Pair, Observation]:
-    """Time both versions in the order ABBA in each round, all pairs by turns; return medians of rounds."""
+    """Time both versions in the order ABBA or BAAB in each round; return medians of rounds."""
     failures: dict[Pair, Observation] = {}
     repetitions: dict[Pair, int] = {}
     logs: dict[Pair, list[float]] = {}
-    first, second = (old, new) if old_first else (new, old)
     for pair in pairs:
         try:
             for worker in (new, old):
@@ -207,7 +210,9 @@ def _in_turns(
         else:
             repetitions[pair] = max(1, min(round(_TURN / seconds), _MOST_REPETITIONS))
             logs[pair] = []
-    for _ in range(rounds):
+    for number in range(rounds):
+        # The second of two successive turns is faster.
+        first, second = (old, new) if old_first == (number % 2 == 0) else (new, old)
         for pair in [pair for pair in logs if pair not in failures]:
             try:
                 a, b, b_again, a_again = (
@@ -217,7 +222,7 @@ def _in_turns(
                 failures[pair] = error.status, str(error)
             else:
                 log = math.log((a + a_again) / (b + b_again))
-                logs[pair].append(-log if old_first else log)
+                logs[pair].append(-log if first is old else log)
     return {pair: statistics.median(of_rounds) for pair, of_rounds in logs.items() if of_rounds} | failures
 
 
