@@ -216,6 +216,7 @@
       return button;
     });
     svg.parentElement.before(made("div", { className: "tools series", role: "group", ariaLabel: `Series: ${svg.ariaLabel.split(".")[0]}` }, ...buttons));
+    if (figure.querySelector(".faint")) figure.querySelector(".series").append(made("span", { className: "state", textContent: "dashed: faint, click to show" }));
   }
   for (const figure of document.querySelectorAll("figure.charts")) switchable(figure);
   for (const label of new Set([...document.querySelectorAll("button[data-label]")].map((button) => button.dataset.label))) apply(label);
