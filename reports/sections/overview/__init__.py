@@ -259,11 +259,12 @@ def _partial(
 ) -> str:
     """The most accurate rule with too few settings that is significantly better than the leader there."""
     better = []
-    not_compared = set(measurements["rule"]).difference(overall.rules)
+    by_rule = {str(rule): rows for rule, rows in measurements.groupby("rule", observed=True)}
+    not_compared = by_rule.keys() - set(overall.rules)
     others = [rule for rule in not_compared if not traits.is_sampling(rule)]
     for rule in others:
-        units = measurements.loc[measurements["rule"] == rule, [*setting, *UNIT]].drop_duplicates()
-        rows = measurements[measurements["rule"].isin([rule, leader])].merge(units)
+        units = by_rule[rule][[*setting, *UNIT]].drop_duplicates()
+        rows = pd.concat([by_rule[rule], by_rule[leader]]).sort_index().merge(units)
         pair = Overall.from_measurements(rows, use.score, traits, setting)
         if pair and pair.beats(rule, leader, len(others)):
             means = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
