@@ -467,7 +467,7 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
             if math.isfinite(half):
                 ends = scale(mean - half), scale(mean + half)
                 axes.hlines(position, *ends, color=style.colour, linewidth=1.2, gid=style.series)
-        axes.set_title(axes.get_title(loc="left"), fontweight="normal")
+        axes.set_title(axes.get_title(loc="left"), fontsize=SMALL - 0.5, fontweight="normal")
         axes.set_yticks(range(len(best)), [styled[rule].label for rule in best], fontsize=SMALL - 0.5)
         axes.tick_params(axis="x", labelsize=SMALL - 0.5, pad=1)
         axes.locator_params(axis="x", nbins=3)
