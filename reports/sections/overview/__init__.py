@@ -447,7 +447,7 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
         above=0.2,
         below=0.2,
         title_size=SMALL - 0.5,
-        title_start=0.85,
+        title_start=0.92,
     )
     variants: set[str] = set()
     for axes, (use, result) in zip(axes_of_panels, shown, strict=True):
