@@ -166,7 +166,8 @@ def small_forest(rulings: Rulings) -> Figure | None:
             axes.plot([mean], [row + offset], **line)
             if math.isfinite(low):
                 axes.hlines(row + offset, low, high, color=style.colour, linewidth=1.3, gid=style.series)
-    axes.set_yticks(range(len(rivals)), [clean(_without_remark(rival)) for rival in rivals], fontsize=SMALL)
+    names = [_SHORT_NAMES.get(name, name) for name in map(_without_remark, rivals)]
+    axes.set_yticks(range(len(rivals)), list(map(clean, names)), fontsize=SMALL)
     axes.set(ylim=(len(rivals) - 0.5, -0.5), xlabel="lead of SDP in 1 − TV")
     axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.grid(visible=False, axis="y")
@@ -177,6 +178,8 @@ def small_forest(rulings: Rulings) -> Figure | None:
     return Figure("figure-claim", "Lead of SDP over its rivals", caption, drawing)
 
 
+_SHORT_NAMES = {"DVIA as published": "DVIA", "the variant of DVIA": "DVIA*"}
+"""Names of rivals in figures, as in tables."""
 _PARTITIONS = ("joint extremes", "equal-mass cells")
 """Short names of the partitions of the main claim."""
 

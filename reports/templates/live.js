@@ -216,6 +216,7 @@
       return button;
     });
     svg.parentElement.before(made("div", { className: "tools series", role: "group", ariaLabel: `Series: ${svg.ariaLabel.split(".")[0]}` }, ...buttons));
+    if (figure.querySelector(".faint")) figure.querySelector(".series").append(made("span", { className: "state", textContent: "dashed: faint, click to show" }));
   }
   for (const figure of document.querySelectorAll("figure.charts")) switchable(figure);
   for (const label of new Set([...document.querySelectorAll("button[data-label]")].map((button) => button.dataset.label))) apply(label);
@@ -229,6 +230,7 @@
     });
     if (panels.length < 2) return;
     const whole = { width: svg.viewBox.baseVal.width, height: svg.viewBox.baseVal.height };
+    svg.whole = whole;
     const widest = Math.max(...panels.map(({ width }) => width));
     const legend = svg.querySelector("[data-legend]");
     const moved = (group, x, y, scale = 1) => group.setAttribute("transform", `translate(${x} ${y}) scale(${scale})`);
@@ -320,18 +322,23 @@
     svg.setAttribute("viewBox", `0 0 ${width} ${height + 12}`);
     svg.prepend(text("title", {}));
     svg.append(text("text", { x: 4, y: height + 8, "font-size": Math.min(6.5, 1.9 * width / source.length), fill: "currentColor" }));
-    return svg;
   };
 
   // The drawing by itself: colours of the light page, as other programs know no CSS variables.
   const alone = (svg) => {
-    const copy = signed(svg.cloneNode(true));
+    const copy = svg.cloneNode(true);
+    if (svg.whole) { // as on a wide page
+      copy.querySelectorAll(".copy").forEach((text) => text.remove());
+      copy.querySelectorAll("[data-panel], [data-legend]").forEach((group) => group.removeAttribute("transform"));
+      copy.setAttribute("viewBox", `0 0 ${svg.whole.width} ${svg.whole.height}`);
+    }
     const names = { currentColor: "#1f2328", "var(--quiet)": "#626b75", "var(--line)": "#d8dbdf", "var(--page)": "#ffffff" };
     copy.setAttribute("font-family", "sans-serif");
     if (svg.legend) {
       copy.append(svg.legend.cloneNode(true));
       copy.viewBox.baseVal.height += Number(svg.legend.dataset.legend);
     }
+    signed(copy);
     const faint = new Set([...svg.querySelectorAll(".faint")].map((part) => part.dataset.series));
     for (const part of copy.querySelectorAll("[data-series]")) if (faint.has(part.dataset.series)) part.setAttribute("opacity", "0.15");
     return new XMLSerializer().serializeToString(copy).replace(/currentColor|var\(--\w+\)/gu, (name) => names[name]).replace(/light-dark\((#\w+),#\w+\)/gu, "$1");

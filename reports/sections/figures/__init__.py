@@ -269,7 +269,7 @@ def _draw_means(axes: Axes, means: pd.DataFrame, names: Sequence[str]) -> None:
     """Draw the means of a rule by net (rows) and noise level, with lines between families of nets."""
     import seaborn as sns
 
-    axes.set_title(axes.get_title(loc="left"), pad=14)
+    axes.set_title(axes.get_title(loc="left"), pad=14, fontsize=SMALL)
     axes.grid(visible=False)
     sns.heatmap(
         means.to_numpy(), annot=means.map(_short).to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis",

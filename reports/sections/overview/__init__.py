@@ -259,11 +259,12 @@ def _partial(
 ) -> str:
     """The most accurate rule with too few settings that is significantly better than the leader there."""
     better = []
-    not_compared = set(measurements["rule"]).difference(overall.rules)
+    by_rule = {str(rule): rows for rule, rows in measurements.groupby("rule", observed=True)}
+    not_compared = by_rule.keys() - set(overall.rules)
     others = [rule for rule in not_compared if not traits.is_sampling(rule)]
     for rule in others:
-        units = measurements.loc[measurements["rule"] == rule, [*setting, *UNIT]].drop_duplicates()
-        rows = measurements[measurements["rule"].isin([rule, leader])].merge(units)
+        units = by_rule[rule][[*setting, *UNIT]].drop_duplicates()
+        rows = pd.concat([by_rule[rule], by_rule[leader]]).sort_index().merge(units)
         pair = Overall.from_measurements(rows, use.score, traits, setting)
         if pair and pair.beats(rule, leader, len(others)):
             means = [f"{traits.label(name)} {use.shown(pair.mean(name))}" for name in (rule, leader)]
@@ -446,7 +447,7 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
         above=0.2,
         below=0.2,
         title_size=SMALL - 0.5,
-        title_start=0.85,
+        title_start=0.92,
     )
     variants: set[str] = set()
     for axes, (use, result) in zip(axes_of_panels, shown, strict=True):
@@ -466,7 +467,7 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
             if math.isfinite(half):
                 ends = scale(mean - half), scale(mean + half)
                 axes.hlines(position, *ends, color=style.colour, linewidth=1.2, gid=style.series)
-        axes.set_title(axes.get_title(loc="left"), fontweight="normal")
+        axes.set_title(axes.get_title(loc="left"), fontsize=SMALL - 0.5, fontweight="normal")
         axes.set_yticks(range(len(best)), [styled[rule].label for rule in best], fontsize=SMALL - 0.5)
         axes.tick_params(axis="x", labelsize=SMALL - 0.5, pad=1)
         axes.locator_params(axis="x", nbins=3)
