@@ -103,7 +103,7 @@
     scroll.classList.toggle("fits", fits());
     scroll.classList.toggle("wide", !fits());
     // a short table would be cut within its last rows
-    scroll.classList.toggle("whole", scroll.firstElementChild.offsetHeight < 1.5 * innerHeight);
+    scroll.classList.toggle("whole", !fits() && scroll.firstElementChild.offsetHeight < 1.5 * innerHeight);
     if (!fits()) scroll.classList.remove("tight"); // for nothing
     if (fits()) scroll.removeAttribute("tabindex");
     else scroll.tabIndex = 0;
