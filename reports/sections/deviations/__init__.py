@@ -52,7 +52,8 @@ def deviation_table(title: str, measurements: pd.DataFrame, traits: RuleTraits) 
     The error factor of a rule is exp(mean |log ratio|). Kinds of nets have the same weight.
     """
     cells: dict[tuple[str, float], Deviation] = {}
-    for sigma, rows in measurements.groupby("sigma"):
+    for sigma in measurements["sigma"].unique():
+        rows = measurements[measurements["sigma"] == sigma]
         overall = Overall.from_measurements(rows, metric_score, traits)
         if overall is None:
             continue

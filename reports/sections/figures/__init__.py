@@ -274,7 +274,7 @@ def _draw_means(axes: Axes, means: pd.DataFrame, names: Sequence[str]) -> None:
     sns.heatmap(
         means.to_numpy(), annot=means.map(_short).to_numpy(), fmt="", vmin=0, vmax=1, cmap="cividis",
         cbar=False, annot_kws={"fontsize": 5.0}, linewidths=0.3, linecolor=LIGHT, ax=axes,
-        xticklabels=[_level(sigma) for sigma in means.columns], yticklabels=names or False,
+        xticklabels=[_level(float(sigma)) for sigma in means.columns], yticklabels=names or False,
     )  # fmt: skip
     for label in axes.get_yticklabels():
         label.set_gid(SIDE)
