@@ -65,8 +65,8 @@ class Program:
         A UserError is raised if the file has another format, or differs from the module.
         """
         lines: list[str] = []
-        # torch warns about the indexing of onnx2torch whenever a converted net runs.
-        warnings.filterwarnings("ignore", module=r"onnx2torch\.")
+        # torch warns about the indexing of onnx2torch whenever a converted net runs or is differentiated.
+        warnings.filterwarnings("ignore", "Using a non-tuple sequence for multidimensional indexing")
         try:
             with warnings.catch_warnings(), _quiet():
                 warnings.simplefilter("ignore")  # older exports are converted

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.nets.own import conversion
 from sdp_bench.bench.nets.own import net as own
@@ -222,6 +223,7 @@ def test_a_converted_net_runs_in_evaluation_mode_and_without_warnings():
     module = program(nodes, (3,), tensors).load()
     assert not any(part.training for part in module.modules())
     with warnings.catch_warnings(record=True) as caught:  # with the filters of a program
+        sr.propagate(module, sr.DiagonalGaussian(torch.ones(2, 3), torch.ones(2, 3)), rule="sdp")
         module(torch.ones(2, 3))
     assert not caught
 
