@@ -164,7 +164,8 @@ SHOWN = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PAG
 def scripted(name, tmp_path, **variables):
     """What a step prints with an `sdp-bench`, a `python` and a `git fetch` that print their words."""
     programs = dict.fromkeys(("sdp-bench", "python"), r'printf "%s\n" "$0" "$@"')
-    programs["git"] = 'if [ $1 = fetch ]; then echo "$@"; else false; fi'
+    # A clone without older commits; fetching a branch gives no local name to it.
+    programs["git"] = '[ "$1" = fetch ] && echo "$@" | tee fetched || grep -qs "0a1b" fetched'
     done = script_run(STEPS[name]["run"], tmp_path, programs, FOLDER=str(tmp_path), **variables)
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if "/programs/" not in line]
@@ -184,6 +185,9 @@ def test_the_action_calls_the_command_with_what_it_was_given(tmp_path):
     assert found["badge_files"] == (tmp_path / "badge.svg", tmp_path / "badge.json")
     least = parsed(scripted("Check", tmp_path, BASELINE="b", RULES="", AGAINST="", OPTIONS="")).params
     assert (least["rules"], least["against"]) == (None, None)
+    (tmp_path / "fetched").unlink()
+    branch = scripted("Check", tmp_path, BASELINE="b", RULES="", AGAINST="main", OPTIONS="")
+    assert parsed(branch[1:]).params["against"] == "FETCH_HEAD"
 
 
 def test_no_input_is_pasted_into_a_script_and_what_tells_runs_after_a_failure_too():

@@ -28,7 +28,7 @@ from ..datasets.base import stratified_rows
 from ..executors.local import limits_here
 from ..nets import net as trained
 from ..plugins.plugin import Plugin
-from ..text import public
+from ..text import plural, public
 from .cases import GateScope
 from .predictions import CheckedRule
 from .verdict import Finding, GateVerdict, Status, Step
@@ -110,8 +110,10 @@ class _Worker:
         """Return the seconds of one execution, or raise a `_NotTimedError`."""
         alarm = threading.Timer(self._limits.seconds or threading.TIMEOUT_MAX, self._stop)
         alarm.start()
-        answer = self._answer((*pair, repetitions))
-        alarm.cancel()
+        try:
+            answer = self._answer((*pair, repetitions))
+        finally:
+            alarm.cancel()  # also after an interrupt: Python waits for its threads before it ends
         if isinstance(answer, float) and answer > 0:
             return answer
         if isinstance(answer, str):
@@ -293,8 +295,8 @@ def judge(
     )
     if noisy := len(undecided):
         note += (
-            f"; {noisy} comparisons are too noisy to exclude a slow-down by {DETECTED - 1:.0%}: repeat them "
-            "on a quieter machine"
+            f"; {plural(noisy, 'comparison')} could not exclude a slow-down by {DETECTED - 1:.0%}, because "
+            "times vary too much: repeat the check on a quieter machine"
         )
     return GateVerdict(KIND, tuple(findings), note)
 

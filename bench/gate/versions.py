@@ -63,7 +63,8 @@ def old_version(against: str, rules: Mapping[str, CheckedRule]) -> Iterator[OldV
         else:
             raise UserError(
                 f"--against: '{against}' is neither a folder nor a revision that Git has here ({problem}); "
-                f"in a shallow clone, get it with: git fetch --depth=1 origin {against}"
+                f"in a shallow clone, run: git fetch --depth=1 origin {against.removeprefix('origin/')}, and "
+                "give --against FETCH_HEAD"
             )
         yield _found(name, root, folder, rules)
 

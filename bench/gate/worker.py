@@ -4,7 +4,7 @@ It uses only torch and public names of `sdp_ref`, so that it can time built-in r
 argument is JSON: the module search path, and a memory limit in bytes or null. It reads pickles: rules by name
 (specs of built-in rules, or plug-ins), nets by name, inputs (B, *event), the standard deviation of the noise,
 and a clock; then requests (rule, net, repetitions). It answers each request with a line of JSON: seconds per
-repetition, or the text of an error.
+repetition, or the text of an error, and ends when its input ends.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ _WATCH = 0.25  # s
 def main() -> None:
     parent = os.getppid()
     sys.path[:], memory = json.loads(sys.argv[1])
+    requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what rules read
     os.dup2(2, 1)  # what rules print
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
     threading.Thread(target=_watch, args=(parent, memory), daemon=True).start()
-    requests = sys.stdin.buffer
     rules, nets, inputs, sigma, clock = pickle.load(requests)  # noqa: S301  of the parent process
     works: dict[tuple[str, str], Callable[[], object]] = {}
-    while (request := pickle.load(requests)) is not None:  # noqa: S301
-        rule, net, repetitions = request
+    while requests.peek(1):
+        rule, net, repetitions = pickle.load(requests)  # noqa: S301
         answer: float | str
         try:
             if (rule, net) not in works:
