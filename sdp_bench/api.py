@@ -191,8 +191,9 @@ def sample(
     """Sample a net until its outputs are known within a tolerance, as ``sdp-bench sample`` does.
 
     `net`, `inputs`, `noise`, `sigma`, `rows`, `net_input` and `net_output` are those of :func:`validate`.
-    `quantity` is one or several of ``mean``, ``sd``, ``quantile:0.95`` (any level) and ``class``. `until` is
-    the tolerance, ``"1%"`` or 0.01: relative to the standard deviation of the output, and absolute for class
+    `quantity` is one or several of ``mean``, ``sd``, ``quantile:0.95`` (any level), ``class`` and
+    ``above:51``, the probability that an output exceeds 51 (or any other threshold). `until` is the
+    tolerance, ``"1%"`` or 0.01: relative to the standard deviation of the output, and absolute for
     probabilities. `max_samples` is the limit for each input and noise level, `block` the number of samples of
     a block, and `database` the folder of an interrupted call to resume (default: a temporary one).
 
