@@ -88,8 +88,8 @@ class Block:
 
     `statistics` has the rows mean, variance, and number of samples in which the output is the largest. For
     each quantile level follow the lower and the upper end of a window and the number of samples below it, and
-    for each threshold the number of samples above it. `inside` lists the samples in these windows: position of
-    the level, output, value, and number of samples with this value, shape (values, 4).
+    for each threshold the number of samples above it. `inside` lists the samples in these windows: position
+    of the level, output, value, and number of samples with this value, shape (values, 4).
     """
 
     statistics: Array
