@@ -156,19 +156,22 @@ def advise(
     net_input: str | int | None = None,
     net_output: str | int | None = None,
     has_class: bool | None = None,
+    seed: int = 0,
+    progress: bool = True,
 ) -> pd.DataFrame:
     """Advise whether linearisation is accurate for a net, without an oracle, as ``sdp-bench advise`` does.
 
-    Arguments are those of :func:`validate`. The result has a row for each noise level, input and use, with
-    the columns of :func:`sdp_bench.bench.advice.advice.advise` and `sigma`; ``attrs["net"]`` is the name of
-    the net, and ``attrs["notes"]`` are lines on how it was loaded. A UserError is raised for invalid
-    arguments, and for noise that is not Gaussian.
+    Arguments are those of :func:`validate`; `seed` is the random seed of the samples. The result has a row
+    for each noise level, input and use, with the columns of :func:`sdp_bench.bench.advice.advice.advise` and
+    `sigma`; ``attrs["net"]`` is the name of the net, and ``attrs["notes"]`` are lines on how it was loaded.
+    A UserError is raised for invalid arguments, and for noise that is not Gaussian.
     """
     family, sigmas = _noise(noise, sigma)
     load_net = _net(net, inputs, rows, net_input, net_output, has_class) if net is not None else None
     if load_net is None:
         raise UserError("net is required: an nn.Module, a function that makes one, or text")
-    return advise_on(load_net(), family, sigmas)
+    number = _read("seed", values.SEED, seed)
+    return advise_on(load_net(), family, sigmas, Screen(quiet=not progress), seed=number)
 
 
 def sample(
@@ -191,8 +194,9 @@ def sample(
     """Sample a net until its outputs are known within a tolerance, as ``sdp-bench sample`` does.
 
     `net`, `inputs`, `noise`, `sigma`, `rows`, `net_input` and `net_output` are those of :func:`validate`.
-    `quantity` is one or several of ``mean``, ``sd``, ``quantile:0.95`` (any level) and ``class``. `until` is
-    the tolerance, ``"1%"`` or 0.01: relative to the standard deviation of the output, and absolute for class
+    `quantity` is one or several of ``mean``, ``sd``, ``quantile:0.95`` (any level), ``class`` and
+    ``above:51``, the probability that an output exceeds 51 (or any other threshold). `until` is the
+    tolerance, ``"1%"`` or 0.01: relative to the standard deviation of the output, and absolute for
     probabilities. `max_samples` is the limit for each input and noise level, `block` the number of samples of
     a block, and `database` the folder of an interrupted call to resume (default: a temporary one).
 
@@ -225,6 +229,7 @@ def budget(
     sigma: float | Sequence[float] | None = None,
     groups: str = "",
     samples: int = SAMPLES,
+    seed: int = 0,
     rows: int | None = None,
     net_input: str | int | None = None,
     net_output: str | int | None = None,
@@ -234,7 +239,8 @@ def budget(
     `net`, `inputs`, `noise`, `sigma`, `rows`, `net_input` and `net_output` are those of :func:`validate`;
     columns of a CSV file or of a data frame are known by their names. `groups` are columns that belong
     together, ``"speed+slope,temperature"``, or blocks of a signal or an image, ``"8"`` or ``"4x4"``; by
-    default they are single inputs or 16 blocks. `samples` times (2 + number of groups) passes are evaluated.
+    default they are single inputs or 16 blocks. `samples` times (2 + number of groups) passes are evaluated;
+    `seed` is the random seed of the samples.
 
     The result has the columns of :func:`sdp_bench.bench.budget.budget.budget_of`, preceded by `sigma` and
     `input`. Raises UserError for invalid arguments and RunFailedError if the net fails.
@@ -244,8 +250,8 @@ def budget(
     if load_net is None:
         raise UserError("net is required: an nn.Module, a function that makes one, or text")
     text = _read("groups", values.WORD, groups or None) or ""
-    number = _read("samples", values.BUDGET_SAMPLES, samples)
-    return budget_on(load_net(), family, sigmas, text, _columns(inputs), number)
+    count, number = _read("samples", values.BUDGET_SAMPLES, samples), _read("seed", values.SEED, seed)
+    return budget_on(load_net(), family, sigmas, text, _columns(inputs), count, number)
 
 
 def _columns(inputs: Any) -> tuple[str, ...]:

@@ -24,9 +24,11 @@ from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian
 
 from ..errors import MeasuredCodeError, UserError, measured_code
-from ..executors.local import in_separate_process
+from ..executors.local import Limits, in_separate_process, send
+from ..nets.own.inputs import row_seed
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN, Noise
+from ..progress import Progress
 from .estimates import Interval, class_error, deviations_error, distribution_error
 from .thresholds import CLASS, DEVIATIONS, DISTRIBUTION, LIMITS, MAX_SAMPLES, SAMPLES, outcome_of
 
@@ -35,6 +37,7 @@ Array = NDArray[np.float64]
 _BATCH_VALUES = 2**18  # input values of a forward pass
 _OUTPUT_VALUES = 10**7  # at most, in float64, unless the first samples have more
 _CELLS = 512  # of the headline partition, of equal mass
+_NO_LIMITS = Limits()
 _VALIDATE = "; `sdp-bench validate --net` measures it"
 
 
@@ -103,23 +106,32 @@ def estimated(
 
 
 def advise(
-    net: nn.Module, law: Gaussian | DiagonalGaussian, seed: int = 0, *, has_class: bool = True
+    net: nn.Module,
+    law: Gaussian | DiagonalGaussian,
+    seed: int = 0,
+    *,
+    has_class: bool = True,
+    on_row: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
     """Advise on linearisation for each input of a net and each use, without an oracle.
 
     `law` has a row for each input, shape (B, *event); `net` maps (B, *event) to (B, m). Rows that equal an
-    earlier one are skipped. `has_class` is whether the largest output is a decision. The result has the
-    columns `input` (the number of the row), `use`, `index` (the estimated error), `low` and `high` (its 95 %
-    interval), `outcome` and `samples`, the number of Monte Carlo samples with the limit as expected error.
+    earlier one are skipped. `has_class` is whether the largest output is a decision. `on_row` is called after
+    each row with the number of finished rows and that of all rows. The result has the columns `input` (the
+    number of the row), `use`, `index` (the estimated error), `low` and `high` (its 95 % interval), `outcome`
+    and `samples`, the number of Monte Carlo samples with the limit as expected error.
     """
     net = copy.deepcopy(net).double().eval()
     law, rows = law.to(dtype=torch.float64), []
     errors_from = functools.partial(errors_of, has_class=has_class)
-    for number in _distinct_rows(law):
+    numbers = _distinct_rows(law)
+    for finished, number in enumerate(numbers, 1):
         outputs, errors = estimated(net, law[number], seed=seed + number, errors_from=errors_from)
         for use, error in errors.items():
             outcome, samples = outcome_of(use, error.low, error.high), samples_for(use, outputs)
             rows.append((number, use, error.value, error.low, error.high, outcome, samples))
+        if on_row is not None:
+            on_row(finished, len(numbers))
     return pd.DataFrame(rows, columns=["input", "use", "index", "low", "high", "outcome", "samples"])
 
 
@@ -132,7 +144,14 @@ def _distinct_rows(law: Gaussian | DiagonalGaussian) -> list[int]:
 
 
 def advise_on(
-    net: OwnNet, noise: Noise | None = None, sigmas: Sequence[float] | None = None, hint: str = _VALIDATE
+    net: OwnNet,
+    noise: Noise | None,
+    sigmas: Sequence[float] | None,
+    progress: Progress,
+    *,
+    seed: int = 0,
+    hint: str = _VALIDATE,
+    limits: Limits = _NO_LIMITS,
 ) -> pd.DataFrame:
     """Advise on a user's net at all its inputs, in a separate process: :func:`advise` at each noise level.
 
@@ -146,28 +165,46 @@ def advise_on(
     if sigmas is None and noise.values is None:
         raise UserError("sigma is required (--sigma 0.1,1)")
     name = net.architecture.name
-    table = pd.DataFrame(in_separate_process(_rows, net, noise, sigmas or (1.0,), hint, address=name))
+    with progress.meter("inputs") as meter:
+        rows = in_separate_process(
+            _rows,
+            net,
+            noise,
+            sigmas or (1.0,),
+            seed,
+            hint,
+            address=name,
+            limits=limits,
+            on_message=lambda step: meter.done(step[0], step[1], ""),
+        )
+    table = pd.DataFrame(rows)
     table.attrs["net"], table.attrs["notes"] = name, [*net.notes, *noise.scale_notes]
     return table
 
 
-def _rows(net: OwnNet, noise: Noise, sigmas: Sequence[float], hint: str) -> list[dict[str, Any]]:
+def _rows(net: OwnNet, noise: Noise, sigmas: Sequence[float], seed: int, hint: str) -> list[dict[str, Any]]:
     noise.check(tuple(net.inputs.shape[1:]), tuple(sigmas), "mc", len(net.inputs))
     frames = []
-    for sigma in sigmas:
+    for position, sigma in enumerate(sigmas):
         if not sigma > 0:
             raise UserError(f"a noise level must be positive, got {sigma:g}")
         law = noise.law(net.inputs, sigma, range(len(net.inputs)))
         if not isinstance(law, Gaussian | DiagonalGaussian):
             raise UserError(f"advice is calibrated for Gaussian noise, not for {noise.text}{hint}")
+        on_row = functools.partial(_send_step, position, len(sigmas))
         try:
             with measured_code():
-                frames.append(advise(net.build(), law, has_class=net.has_class).assign(sigma=sigma))
+                frame = advise(net.build(), law, row_seed(seed, 0), has_class=net.has_class, on_row=on_row)
+                frames.append(frame.assign(sigma=sigma))
         except MeasuredCodeError as error:
             raise UserError(
                 f"{net.architecture.name} must be differentiable and run in float64: {error}{hint}"
             ) from error
     return [{str(name): value for name, value in row.items()} for row in pd.concat(frames).to_dict("records")]
+
+
+def _send_step(position: int, sigmas: int, finished: int, rows: int) -> None:
+    send((position * rows + finished, sigmas * rows))
 
 
 def samples_for(use: str, outputs: Array) -> int:

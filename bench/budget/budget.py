@@ -21,10 +21,11 @@ from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, LocationScale, SplitNo
 
 from ..errors import MeasuredCodeError, RunFailedError, UserError, measured_code, one_line
 from ..executors.local import Limits, in_separate_process
+from ..nets.own.inputs import row_seed
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN, Noise
 from .groups import OTHERS, Group, groups_of
-from .sobol import CONFIDENCE, Indices, sobol_indices
+from .sobol import CONFIDENCE, FEWEST_EFFECTIVE, Indices, effective_samples, sobol_indices
 
 Array = NDArray[np.float64]
 
@@ -38,6 +39,10 @@ _CONSTANT_SINGLE = 1e-6
 CONSTANT = "the output is constant"
 LINEAR_CONSTANT = "no linear shares: the linearised output is constant"
 DEPENDENT = "no Sobol indices, which require independent groups: this noise is dependent across groups"
+HEAVY_TAILS = (
+    "a few samples dominate the variance (heavy tails or rare events), so total and first-order shares, "
+    "correlations and their intervals are unreliable"
+)
 NO_GRADIENT = "no linearisation: "
 
 
@@ -54,10 +59,11 @@ def budget_of(
       for systems with independent and/or correlated inputs", J. Phys. Chem. A 2010).
     - `first` and `total`: Sobol indices from `samples` times (2 + number of groups) forward passes, with 95 %
       intervals `first_low` to `first_high` and `total_low` to `total_high`. They differ if inputs interact.
-    - `largest`: whether the group has the largest total index: yes, no or undecided.
+    - `largest`: whether the group has the largest total index: yes, no or undecided; always undecided if a
+      few samples dominate the variance.
     - `covariance` and `correlation` of the output with an input, from the samples, for groups of a single
       input; `correlation_low` to `correlation_high` is its 95 % interval.
-    - `note`: why numbers are NaN.
+    - `note`: why numbers are NaN or unreliable.
     """
     inputs, others = _samples(law, samples, seed)
     outputs, dtype = _outputs(net, inputs, law)
@@ -65,24 +71,32 @@ def budget_of(
         net, law = copy.deepcopy(net).double(), law.to(dtype=torch.float64)
         inputs, others = _samples(law, samples, seed)
         outputs, dtype = _outputs(net, inputs, law)
+    other_outputs, _ = _outputs(net, others, law)
     linear, note = _linear_shares(net, law, groups)
     indices = None
     dependent = _dependent_groups(law, groups)
     if len(dependent) == len(groups):
-        indices = _sobol_indices(net, law, groups, inputs, others, outputs)
+        indices = _sobol_indices(net, law, groups, inputs, others, outputs, other_outputs)
     else:
         note = "; ".join(filter(None, (note, DEPENDENT + _grouping(dependent))))
     is_constant = _is_constant(outputs, _CONSTANT.get(dtype, _CONSTANT_SINGLE))
+    is_dominated = effective_samples(np.concatenate([outputs, other_outputs])) < FEWEST_EFFECTIVE
     rows = []
     for output in range(outputs.shape[1]):
         lacks_linear = np.isnan(linear[:, output]).any() and not note.startswith(NO_GRADIENT)
-        note_of_output = "; ".join(filter(None, (note, LINEAR_CONSTANT if lacks_linear else "")))
+        notes = [note] if note else []
+        if lacks_linear:
+            notes.append(LINEAR_CONSTANT)
+        if is_dominated[output]:
+            notes.append(HEAVY_TAILS)
         for position, group in enumerate(groups):
             row: dict[str, Any] = {"output": output, "group": group.name}
             row["linear"] = linear[position, output]
             row |= _index_columns(indices, position, output)
+            if is_dominated[output] and len(groups) > 1:
+                row["largest"] = "undecided"
             row |= _correlation(inputs, outputs[:, output], group)
-            row["note"] = note_of_output
+            row["note"] = "; ".join(notes)
             if is_constant[output]:
                 row = dict.fromkeys(row, math.nan) | {
                     "output": output,
@@ -95,7 +109,13 @@ def budget_of(
 
 
 def _sobol_indices(
-    net: nn.Module, law: Law, groups: Sequence[Group], inputs: Tensor, others: Tensor, outputs: Array
+    net: nn.Module,
+    law: Law,
+    groups: Sequence[Group],
+    inputs: Tensor,
+    others: Tensor,
+    outputs: Array,
+    other_outputs: Array,
 ) -> Indices:
     """Evaluate the net with each group of `inputs` taken from `others`, and return the Sobol indices."""
     samples, count = outputs.shape
@@ -108,7 +128,6 @@ def _sobol_indices(
     for position, group in enumerate(groups):
         mask = torch.from_numpy(group.mask)
         exchanged[position], _ = _outputs(net, torch.where(mask, others, inputs), law)
-    other_outputs, _ = _outputs(net, others, law)
     return sobol_indices(outputs, other_outputs, exchanged)
 
 
@@ -142,6 +161,7 @@ def budget_on(
     groups: str = "",
     columns: Sequence[str] = (),
     samples: int = SAMPLES,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Return the budget of a user's net at all its inputs and noise levels, in a separate process.
 
@@ -163,14 +183,16 @@ def budget_on(
     if columns and len(columns) != math.prod(event):
         columns = ()
     chosen, name = groups_of(groups, event, columns), net.architecture.name
-    rows = in_separate_process(_rows, net, noise, sigmas, chosen, samples, address=name, limits=Limits())
+    rows = in_separate_process(
+        _rows, net, noise, sigmas, chosen, samples, seed, address=name, limits=Limits()
+    )
     table = pd.DataFrame(rows)
     table.attrs["net"], table.attrs["notes"] = name, [*net.notes, *noise.scale_notes]
     return table
 
 
 def _rows(
-    net: OwnNet, noise: Noise, sigmas: Sequence[float], groups: Sequence[Group], samples: int
+    net: OwnNet, noise: Noise, sigmas: Sequence[float], groups: Sequence[Group], samples: int, seed: int
 ) -> list[dict[Any, Any]]:
     module, rows = net.build(), []
     for sigma in sigmas:
@@ -178,7 +200,7 @@ def _rows(
         for number in range(len(net.inputs)):
             try:
                 with measured_code():
-                    table = budget_of(module, law[number], groups, samples, seed=number)
+                    table = budget_of(module, law[number], groups, samples, row_seed(seed, number))
             except MeasuredCodeError as error:
                 raise RunFailedError(f"{net.architecture.name}, input {number}: {error}") from error
             table.insert(0, "sigma", sigma)

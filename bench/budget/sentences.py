@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from ..text import plural
@@ -21,10 +23,22 @@ def sentences(budget: pd.DataFrame, name: str) -> list[str]:
         lines.append(f"  ... and {left} more (the CSV table has all)")
     lines.append(
         "  how: shares of the variance that vanish if the group has no noise (total Sobol index, 95 % "
-        "interval); first: share of the group alone; linear: share of the linearised output"
+        "interval); first: share of the group alone; linear: share of the linearised output; outputs and "
+        "unnamed inputs are numbered from 0"
     )
-    lines += [f"  note: {note}" for note in budget["note"].unique() if note]
-    return lines
+    return [*lines, *_notes(budget)]
+
+
+def _notes(budget: pd.DataFrame) -> Iterator[str]:
+    """Distinct notes, with the outputs to which they apply if these are not all."""
+    for note, rows in budget[budget["note"] != ""].groupby("note", sort=False):
+        outputs = sorted(rows["output"].unique())
+        scope = ""
+        if len(outputs) < budget["output"].nunique():
+            more = len(outputs) - _OUTPUTS
+            listed = ", ".join(map(str, outputs[:_OUTPUTS])) + (f" and {more} more" if more > 0 else "")
+            scope = f" on output {listed}"
+        yield f"  note{scope}: {note}"
 
 
 def _line(rows: pd.DataFrame) -> str:
@@ -33,10 +47,11 @@ def _line(rows: pd.DataFrame) -> str:
         return "undefined, see the note"
     order = "total" if rows["total"].notna().any() else "linear"
     means = averaged(rows)
-    means = means.sort_values(order, ascending=False)
+    # Linear shares can be large and negative if noise is dependent.
+    means = means.sort_values(order, key=abs, ascending=False)
     parts = [_share(group, row) for group, row in means[:_GROUPS].iterrows()]
     if len(means) > _GROUPS:
-        parts.append(f"less for {plural(len(means) - _GROUPS, 'other group')}")
+        parts.append(f"smaller shares for {plural(len(means) - _GROUPS, 'other group')}")
     return f"{_leader(rows)}{'; '.join(parts)}"
 
 
@@ -52,14 +67,15 @@ def averaged(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _share(group: object, row: pd.Series) -> str:
-    linear = "" if pd.isna(row["linear"]) else f"linear {100 * row['linear']:.1f} %"
+    linear = "" if pd.isna(row["linear"]) else f"linear {100 * row['linear']:z.1f} %"
     if pd.isna(row["total"]):
         return f"{group} {linear}"
     low, high = max(0.0, row["total"] - row["total_margin"]), min(1.0, row["total"] + row["total_margin"])
-    more = [f"first {100 * row['first']:.1f} %", linear]
+    # Sampling errors of the estimates can exceed the range of a share.
+    first, total = (min(1.0, max(0.0, row[name])) for name in ("first", "total"))
+    more = [f"first {100 * first:.1f} %", linear]
     return (
-        f"{group} {100 * row['total']:.1f} % ({100 * low:.1f} to {100 * high:.1f}; "
-        f"{', '.join(filter(None, more))})"
+        f"{group} {100 * total:.1f} % ({100 * low:.1f} to {100 * high:.1f}; {', '.join(filter(None, more))})"
     )
 
 

@@ -12,6 +12,13 @@ from scipy.special import ndtri
 Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
+FEWEST_EFFECTIVE = 300
+"""Fewest effective samples that support shares of the variance.
+
+With 4096 samples, exp(2 a) + 20 b, exp(1.5 a) + 2 b and a product of eight standard Gaussian inputs have
+fewer, and their intervals contain the exact index in 62 to 82 % of cases. A product of two has 1,200 or more,
+and 95 %.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +34,19 @@ class Indices:
     total: Array
     total_margin: Array
     is_largest: Array
+
+
+def effective_samples(outputs: Array) -> Array:
+    """Return the number of Gaussian samples that determine a variance as precisely as outputs, shape (N, m).
+
+    The relative standard error of a variance is ``sqrt((kurtosis - 1) / N)``, and ``sqrt(2 / N)`` for a
+    Gaussian law. The number is NaN for an output without variance.
+    """
+    squares = (outputs - outputs.mean(0)) ** 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        kurtosis = ((squares / squares.mean(0)) ** 2).mean(0)
+        number: Array = 2 * len(outputs) / (kurtosis - 1)
+    return number
 
 
 def sobol_indices(a: Array, b: Array, exchanged: Array) -> Indices:

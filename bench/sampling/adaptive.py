@@ -7,7 +7,7 @@ blocks is often small by chance, and the procedure then stops too early (Wübbel
 two-stage procedure for determining the number of trials in the application of a Monte Carlo method for
 uncertainty evaluation", Metrologia 2010). A block has a twentieth of the samples that a Gaussian output
 needs, at most the 10^4 of JCGM 101, so that slow nets are not evaluated more often than necessary. Quantiles
-and class probabilities have exact intervals from all samples instead.
+and probabilities have exact intervals from all samples instead.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ from .quantities import (
     CLASS,
     DEVIATION,
     MEAN,
+    PROBABILITIES,
     Block,
     Estimate,
     Quantity,
     block_of,
     estimates,
     levels_of,
+    thresholds_of,
 )
 
 FEWEST_BLOCKS = 10
@@ -56,7 +58,7 @@ _SAVED = 2.0  # s between writes of an unfinished unit
 class SampleRequest:
     """What to estimate, and how precisely.
 
-    `tolerance` is relative to the standard deviation of each output, and absolute for class probabilities.
+    `tolerance` is relative to the standard deviation of each output, and absolute for probabilities.
     `max_samples` is the limit for each input at each noise level. `block` is the number of samples of a
     block; by default it follows from quantities and tolerance.
     """
@@ -88,10 +90,10 @@ class SampleRequest:
         kinds = {quantity.kind for quantity in self.quantities}
         if CLASS in kinds and net.architecture.outputs == 1:
             raise UserError(f"{net.architecture.name} has one output, so it has no class")
-        if kinds != {CLASS} and not hasattr(noise.example, "variance"):
+        if not kinds <= set(PROBABILITIES) and not hasattr(noise.example, "variance"):
             raise UserError(
                 f"{noise.name} noise has no variance, and tolerances are relative to standard deviations; "
-                "the quantity 'class' needs none"
+                "the quantities 'class' and 'above' need none"
             )
         if FEWEST_BLOCKS * self.block_samples > self.max_samples:
             raise UserError(
@@ -110,7 +112,8 @@ class _Unit:
 
     def path(self, folder: Path, request: SampleRequest) -> Path:
         """Return the file of its blocks."""
-        parts = [self.key.hex, request.seed, *levels_of(request.quantities)]
+        thresholds = [f"above:{threshold!r}" for threshold in thresholds_of(request.quantities)]
+        parts = [self.key.hex, request.seed, *levels_of(request.quantities), *thresholds]
         return folder / f"{digest(parts)[:16]}.npz"
 
 
@@ -142,7 +145,8 @@ def sample_until(
     units = _units(net, noise, sigmas, request)
     check_writable(units[0].path(folder, request))
     different = list({unit.key: unit for unit in units}.values())
-    shape = 3 + 3 * len(levels_of(request.quantities)), net.architecture.outputs
+    rows = 3 + 3 * len(levels_of(request.quantities)) + len(thresholds_of(request.quantities))
+    shape = rows, net.architecture.outputs
     stored = [_read(unit.path(folder, request), shape, progress) for unit in different]
     with progress.meter("samples") as meter:
         monitor = _Monitor(different, stored, request, folder, meter)
@@ -164,7 +168,7 @@ def sample_until(
     table.attrs["notes"] = [*net.notes, *noise.scale_notes]
     table.attrs["limits"] = _limits(table)
     table.attrs["shortfall"] = _shortfall(table, request)
-    return table.drop(columns=["excess", "heavy"])
+    return table.drop(columns=["excess", "heavy", "flat"])
 
 
 def _units(net: OwnNet, noise: Noise, sigmas: Sequence[float], request: SampleRequest) -> list[_Unit]:
@@ -283,13 +287,13 @@ def _draw_unit(number: int, blocks: list[Block], drawn: Iterable[Any], request: 
     It depends on the blocks alone, not on the number of stored ones.
     """
     most, source = request.max_samples // request.block_samples, iter(drawn)
-    levels = levels_of(request.quantities)
+    levels, thresholds = levels_of(request.quantities), thresholds_of(request.quantities)
     needed, checked = float(_BLOCKS), FEWEST_BLOCKS
     while True:
         checked = min(checked, most)
         while len(blocks) < checked:
             outputs = next(source).double().cpu().numpy()
-            blocks.append(block_of(outputs, levels, blocks[0] if blocks else None))
+            blocks.append(block_of(outputs, levels, blocks[0] if blocks else None, thresholds))
             send((number, blocks[-1], max(needed, checked)))
         results = _estimates(blocks[:checked], request)
         excess = max(float(estimate.excess.max()) for estimate in results)
@@ -330,18 +334,28 @@ def _row(estimate: Estimate, output: int) -> dict[str, Any]:
         "reached": bool(estimate.is_reached[output]),
         "excess": float(estimate.excess[output]),
         "heavy": bool(estimate.is_heavy[output]),
+        "flat": bool(estimate.is_flat[output]),
     }
 
 
 def _limits(table: pd.DataFrame) -> list[str]:
     fewest = int(table["samples"].min())
     lines = [f"events rarer than about 1 in {max(1, fewest // 3):,} can be missed"]
-    heavy = table[table["heavy"] & table["quantity"].isin([MEAN, DEVIATION])]
+    heavy = table[table["heavy"] & ~table["flat"] & table["quantity"].isin([MEAN, DEVIATION])]
     if len(heavy):
         first = heavy.iloc[0]
         lines.append(
             f"{plural(len(heavy), 'interval')} of mean or sd can be too narrow, because a single block "
             f"dominates the spread (heavy tails), first that of {_described(first)}"
+        )
+    flat = table[table["flat"]]
+    if len(flat):
+        first = flat.iloc[0]
+        verb = "has" if len(flat) == 1 else "have"
+        lines.append(
+            f"{plural(len(flat), 'estimate')} of mean or sd {verb} no interval, first {_described(first)}: "
+            f"(nearly) all {first['samples']:,} samples are equal, which shows only that other values are "
+            "rare; --quantity above:THRESHOLD gives their probability with an interval"
         )
     return lines
 
@@ -360,8 +374,11 @@ def _shortfall(table: pd.DataFrame, request: SampleRequest) -> str:
     begin = (
         f"{len(missing)} of {plural(len(table), 'estimate')} {verb} not within "
         f"{100 * request.tolerance:g} % after {request.max_samples:,} samples, the worst "
-        f"({_described(worst)}) within {100 * request.tolerance * worst['excess']:.2g} %; "
+        f"({_described(worst)}) "
     )
+    if worst["flat"]:
+        return f"{begin}without an interval: (nearly) all samples are equal"
+    begin += f"within {100 * request.tolerance * worst['excess']:.2g} %; "
     if missing["heavy"].any() or not math.isfinite(worst["excess"]):
         return f"{begin}no number of samples can be predicted: the variance may be infinite (heavy tails)"
     needed = math.ceil(worst["samples"] * worst["excess"] ** 2 * 1.1 / request.block_samples)

@@ -17,36 +17,41 @@ from ..text import printable
 Array = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-MEAN, DEVIATION, QUANTILE, CLASS = "mean", "sd", "quantile", "class"
-FORMS = (MEAN, DEVIATION, f"{QUANTILE}:0.95", CLASS)
+MEAN, DEVIATION, QUANTILE, CLASS, ABOVE = "mean", "sd", "quantile", "class", "above"
+PROBABILITIES = (CLASS, ABOVE)
+"""Quantities in [0, 1], with absolute tolerances."""
+FORMS = (MEAN, DEVIATION, f"{QUANTILE}:0.95", CLASS, f"{ABOVE}:51")
 """The forms in which users write quantities."""
 
 _WINDOW = 8.0  # standard deviations of a rank, to either side
 _OUTLIER = 1e-3  # level of Grubbs' test
+_VARYING_BLOCKS = 10  # fewest blocks with different values that support an interval of mean or sd
+_ROUNDING = 1e-14  # spread of equal values around their rounded mean, relative to the mean
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """The mean, standard deviation or a quantile of each output, or the probability that it is the largest.
+    """The mean, standard deviation or a quantile of each output, or a probability.
 
-    `level` is the level of a quantile.
+    The probability is that the output is the largest (`class`), or that it exceeds a threshold (`above`).
+    `level` is the level of a quantile, or the threshold.
     """
 
     kind: str
     level: float = math.nan
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.level:g}" if self.kind == QUANTILE else self.kind
+        return self.kind if math.isnan(self.level) else f"{self.kind}:{self.level:.15g}"
 
     @property
     def gaussian_variance(self) -> float:
         """Variance of the estimate times the number of samples, for outputs with a standard Gaussian law.
 
-        For the class it is the largest one, at a probability of one half.
+        For probabilities it is the largest one, at one half.
         """
         if self.kind == DEVIATION:
             return 0.5
-        if self.kind == CLASS:
+        if self.kind in PROBABILITIES:
             return 0.25
         if self.kind == MEAN:
             return 1.0
@@ -64,14 +69,16 @@ def quantity_of(text: str) -> Quantity:
     kind, _, rest = text.strip().partition(":")
     if kind in (MEAN, DEVIATION, CLASS) and not rest:
         return Quantity(kind)
-    if kind == QUANTILE and rest:
+    if kind in (QUANTILE, ABOVE) and rest:
         try:
             level = float(rest)
         except ValueError:
             level = math.nan
-        if not 0 < level < 1:
+        if kind == QUANTILE and not 0 < level < 1:
             raise UserError(f"the level of a quantile must lie in (0, 1), got '{printable(rest)}'")
-        return Quantity(QUANTILE, level)
+        if not math.isfinite(level):
+            raise UserError(f"the threshold in '{printable(text)}' must be a number, as in {ABOVE}:51")
+        return Quantity(kind, level)
     raise UserError(f"unknown quantity '{printable(text)}'; write one of {', '.join(FORMS)}")
 
 
@@ -80,9 +87,9 @@ class Block:
     """The part of a block of outputs (M, m) from which quantities are estimated.
 
     `statistics` has the rows mean, variance, and number of samples in which the output is the largest. For
-    each quantile level follow the lower and the upper end of a window and the number of samples below it.
-    `inside` lists the samples in these windows: position of the level, output, value, and number of samples
-    with this value, shape (values, 4).
+    each quantile level follow the lower and the upper end of a window and the number of samples below it, and
+    for each threshold the number of samples above it. `inside` lists the samples in these windows: position
+    of the level, output, value, and number of samples with this value, shape (values, 4).
     """
 
     statistics: Array
@@ -94,8 +101,15 @@ def levels_of(quantities: Sequence[Quantity]) -> list[float]:
     return sorted({quantity.level for quantity in quantities if quantity.kind == QUANTILE})
 
 
-def block_of(outputs: Array, levels: Sequence[float], first: Block | None = None) -> Block:
-    """Return the block of outputs, shape (M, m).
+def thresholds_of(quantities: Sequence[Quantity]) -> list[float]:
+    """Return the thresholds of the exceedance probabilities among some quantities, sorted."""
+    return sorted({quantity.level for quantity in quantities if quantity.kind == ABOVE})
+
+
+def block_of(
+    outputs: Array, levels: Sequence[float], first: Block | None = None, thresholds: Sequence[float] = ()
+) -> Block:
+    """Return the block of outputs, shape (M, m), for quantiles of some levels and some thresholds.
 
     The first block determines the windows: its sample quantile, eight standard deviations of its rank to
     either side. All blocks together have the quantile there, except with a probability below 1e-10, and only
@@ -119,6 +133,7 @@ def block_of(outputs: Array, levels: Sequence[float], first: Block | None = None
             table = np.empty((len(values), 4))
             table[:, 0], table[:, 1], table[:, 2], table[:, 3] = position, output, values, counts
             inside.append(table)
+    rows += [(outputs > threshold).sum(0).astype(np.float64) for threshold in thresholds]
     return Block(np.stack(rows), np.concatenate(inside))
 
 
@@ -136,6 +151,7 @@ class Estimate:
 
     `excess` is the larger distance from the estimate to an end of the interval, relative to the allowed one.
     `is_heavy` is whether the tails are so heavy that `excess` does not predict the error of more samples.
+    `is_flat` is whether so many samples are equal that there is no interval; its ends are then infinite.
     """
 
     quantity: Quantity
@@ -144,6 +160,7 @@ class Estimate:
     high: Array
     excess: Array
     is_heavy: NDArray[np.bool_]
+    is_flat: NDArray[np.bool_]
 
     @property
     def is_reached(self) -> NDArray[np.bool_]:
@@ -156,23 +173,30 @@ def estimates(
     """Return the estimates from some blocks.
 
     `samples` is the number of samples of a block. `tolerance` is relative to the standard deviation of the
-    output, and absolute for class probabilities. Intervals of class probabilities are those of Clopper and
-    Pearson. Those of quantiles are order statistics of all samples, which is valid for any law. The others
-    are Student's, from the spread over blocks; the variance is the mean of the blocks' variances, which has
-    no bias, and the interval of its root follows to first order.
+    output, and absolute for probabilities. Intervals of probabilities are those of Clopper and Pearson. Those
+    of quantiles are order statistics of all samples, which is valid for any law. The others are Student's,
+    from the spread over blocks; the variance is the mean of the blocks' variances, which has no bias, and the
+    interval of its root follows to first order. They require ten blocks with different values: if (nearly)
+    all samples are equal, the spread says nothing about rare other values, and the ends are infinite.
     """
     total = len(blocks) * samples
     statistics = np.stack([block.statistics for block in blocks])
     means, variances, classes = statistics[:, 0], statistics[:, 1], statistics[:, 2]
     deviation = np.sqrt(variances.mean(0))
+    levels, thresholds = levels_of(quantities), thresholds_of(quantities)
+    varying = (np.sqrt(variances) > _ROUNDING * np.abs(means)).sum(0)
     results = []
     for quantity in quantities:
         allowed, is_heavy = tolerance * deviation, _has_outlier(variances)
-        if quantity.kind == CLASS:
-            value, low, high = _binomial(classes.sum(0), total)
+        is_flat = np.zeros_like(is_heavy)
+        if quantity.kind in PROBABILITIES:
+            counts = classes
+            if quantity.kind == ABOVE:
+                counts = statistics[:, 3 + 3 * len(levels) + thresholds.index(quantity.level)]
+            value, low, high = _binomial(counts.sum(0), total)
             allowed, is_heavy = np.full_like(value, tolerance), np.zeros_like(is_heavy)
         elif quantity.kind == QUANTILE:
-            position = levels_of(quantities).index(quantity.level)
+            position = levels.index(quantity.level)
             value, low, high = _quantile(blocks, position, quantity.level, total)
         elif quantity.kind == MEAN:
             value, is_heavy = means.mean(0), _has_outlier(means)
@@ -181,12 +205,15 @@ def estimates(
             value, error = deviation, _standard_error(variances)
             error = np.divide(error, 2 * deviation, out=np.zeros_like(error), where=deviation > 0)
             low, high = _student(value, error, len(blocks))
+        if quantity.kind in (MEAN, DEVIATION):
+            is_flat = varying < _VARYING_BLOCKS
+            low[is_flat], high[is_flat] = 0.0 if quantity.kind == DEVIATION else -math.inf, math.inf
         with np.errstate(invalid="ignore"):  # infinite minus infinite
             distance = np.maximum(high - value, value - low)
         distance[np.isnan(distance)] = math.inf
-        # Constant outputs have neither an error nor a deviation.
+        # Quantiles of constant outputs have neither an error nor a deviation.
         excess = np.divide(distance, allowed, out=np.zeros_like(distance), where=distance != 0)
-        results.append(Estimate(quantity, value, low, high, excess, is_heavy))
+        results.append(Estimate(quantity, value, low, high, excess, is_heavy, is_flat))
     return results
 
 

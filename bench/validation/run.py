@@ -12,7 +12,7 @@ from ..budget.budget import budget_on
 from ..budget.groups import groups_of
 from ..environment import cores
 from ..errors import RunFailedError, UserError, one_line
-from ..executors.local import Limits, LocalProcesses, limited, main_hidden
+from ..executors.local import Limits, LocalProcesses, limited, limits_here, main_hidden
 from ..experiments import Experiment, preset
 from ..experiments import chosen as chosen_experiments
 from ..experiments import own_net as cells
@@ -182,7 +182,9 @@ def _executor(request: ValidationRequest) -> Callable[[int, int], LocalProcesses
 def _advice(net: OwnNet, settings: Settings, progress: Progress) -> list[dict[Any, Any]]:
     """Advice without an oracle, to compare it with the measurements; empty if it cannot be given."""
     try:
-        return advise_on(net, settings.design.noise, settings.design.sigmas, hint="").to_dict("records")
+        limits, design = limits_here(), settings.design
+        table = advise_on(net, design.noise, design.sigmas, progress, hint="", limits=limits)
+        return table.to_dict("records")
     except (UserError, RunFailedError) as error:
         progress.say(f"no advice without an oracle to compare with: {error}")
         return []

@@ -18,6 +18,7 @@ from sdp_bench.commands.options import option
 @options.rows
 @option("--sigma", "Noise levels: 0.1,1 (1 by default with scales or a covariance).", values.SIGMAS)
 @options.noise
+@option("--seed", "Random seed of the samples.", values.SEED, default=0)
 def advise(
     net: str,
     inputs: Path,
@@ -27,6 +28,7 @@ def advise(
     rows: int | None,
     sigma: tuple[float, ...] | None,
     noise: str | None,
+    seed: int,
 ) -> None:
     """Advise whether linearisation (the rule sdp) is accurate for NET, without an oracle.
 
@@ -39,9 +41,11 @@ def advise(
     from sdp_bench.bench.advice.thresholds import sentences
     from sdp_bench.bench.nets.own.net import find
     from sdp_bench.bench.noise import noise_of
+    from sdp_bench.progress import Screen
 
     family = noise_of(noise) if noise else None
-    table = advise_on(find(net, inputs, rows, net_input, net_output, has_class), family, sigma)
+    found = find(net, inputs, rows, net_input, net_output, has_class)
+    table = advise_on(found, family, sigma, Screen(), seed=seed)
     for note in table.attrs["notes"]:
         echo(f"note: {note}")
     for line in sentences(table.to_dict("records"), table.attrs["net"]):

@@ -19,6 +19,7 @@ from sdp_bench.commands.options import option
 @options.noise
 @options.groups
 @option("--samples", "Samples; the net is evaluated this often for each group.", values.BUDGET_SAMPLES)
+@option("--seed", "Random seed of the samples.", values.SEED, default=0)
 @option("--output", "CSV table of all shares, with covariances and correlations.", values.STREAM)
 def budget(
     net: str,
@@ -30,6 +31,7 @@ def budget(
     noise: str | None,
     groups: str | None,
     samples: int | None,
+    seed: int,
     output: Path | None,
 ) -> None:
     """Divide the variance of each output of NET among its inputs: an uncertainty budget.
@@ -50,7 +52,7 @@ def budget(
         files.check_writable(output)
     found = find(net, inputs, rows, net_input, net_output)
     columns = files.column_names(inputs)
-    table = budget_on(found, family, sigma, groups or "", columns, samples or SAMPLES)
+    table = budget_on(found, family, sigma, groups or "", columns, samples or SAMPLES, seed)
     if output is not None:
         files.write(output, text.table(table).to_csv(index=False))
     for note in table.attrs["notes"]:

@@ -30,13 +30,13 @@ _DECIMALS = 8  # most decimals of a printed number; others have an exponent
 @option(
     "--quantity",
     "Quantities of each output, separated by commas: mean, sd, quantile:0.95, class (probability that the "
-    "output is the largest).",
+    "output is the largest), above:51 (probability that it exceeds 51).",
     values.QUANTITIES,
     default="sd",
 )
 @option(
     "--until",
-    "Tolerance: 1% of the standard deviation of the output, or 1 percentage point of a class probability.",
+    "Tolerance: 1% of the standard deviation of the output, or 1 percentage point of a probability.",
     values.SHARE,
     default="1%",
 )
@@ -136,8 +136,10 @@ def _shown(row: pd.Series) -> str:
     """An estimate and its interval, with two digits of half the interval's width."""
     import math
 
+    from sdp_bench.bench.sampling.quantities import PROBABILITIES
+
     numbers, unit = [row["estimate"], row["low"], row["high"]], ""
-    if row["quantity"] == "class":
+    if row["quantity"].partition(":")[0] in PROBABILITIES:
         numbers, unit = [100 * number for number in numbers], " %"
     half, form = (numbers[2] - numbers[1]) / 2, ".6g"
     if 0 < half < math.inf:

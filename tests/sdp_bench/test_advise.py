@@ -60,6 +60,20 @@ def test_the_function_returns_a_row_for_each_noise_level_input_and_use():
     assert (small["index"] < 0.05).all()
 
 
+def test_the_seed_selects_the_samples_and_progress_counts_inputs_and_noise_levels(advised):
+    words = "net.py:build", "--inputs", "x.npy", "--sigma", "0.5,1", "--no-class"
+    code, out, err = advised(*words)
+    assert code == 0
+    assert "inputs 6/6 " in err
+    again, repeated, _ = advised(*words, "--seed", "0")
+    assert (again, repeated) == (0, out)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh())
+    tables = [
+        sdp_bench.advise(net, X, sigma=1.0, has_class=False, seed=seed, progress=False) for seed in (0, 1)
+    ]
+    assert not np.isin(tables[0]["index"], tables[1]["index"]).any()
+
+
 def test_for_regression_the_class_is_left_out(advised):
     _, with_class, _ = advised("net.py:build", "--inputs", "x.npy", "--sigma", "1", "--rows", "1")
     code, out, err = advised("net.py:build", "--inputs", "x.npy", "--sigma", "1", "--rows", "1", "--no-class")

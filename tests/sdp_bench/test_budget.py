@@ -2,9 +2,13 @@
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+import sdp_bench
+from sdp_bench.bench.errors import UserError
 from tests.attacks.calls import called
 
 NET = """
@@ -44,6 +48,25 @@ def test_groups_and_samples_are_chosen(budget):
     )
     assert code == 0, err
     assert "largest speed+mass" in out
+
+
+def test_another_seed_gives_other_samples(budget, tmp_path):
+    estimates = []
+    for seed in ("0", "0", "1"):
+        code, _, err = budget("--sigma", "0.1", "--samples", "200", "--seed", seed, "--output", "budget.csv")
+        assert code == 0, err
+        estimates.append(pd.read_csv(tmp_path / "budget.csv")["total"].to_numpy())
+    assert (estimates[0] == estimates[1]).all()
+    assert not ((estimates[0] == estimates[2]) & (estimates[0] > 0)).any()
+    inputs = np.repeat(np.float32([[1, 2]]), 2, 0) + np.float32([[0], [1]])
+    table = sdp_bench.budget(torch.nn.Linear(2, 1), inputs, sigma=1.0, samples=200, seed=1)
+    assert table["total"].nunique() == 4  # the rows have samples of their own
+
+
+def test_too_many_rows_are_an_error_that_names_the_most(budget):
+    inputs = np.zeros((300, 2), np.float32)
+    with pytest.raises(UserError, match=r"^200 inputs in inputs: at most 100 are possible; .*--rows 100"):
+        sdp_bench.budget(torch.nn.Linear(2, 1), inputs, sigma=1.0, rows=200)
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,21 @@ def test_one_estimate_is_singular_and_numbers_have_the_same_format(sampled):
     assert verdict.startswith("verdict: the estimate is within 10 % (")
 
 
+def test_a_rare_exceedance_has_an_interval_and_its_mean_has_none(sampled, tmp_path):
+    (tmp_path / "step.py").write_text(
+        "import torch\n\nclass Step(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return (x[:, :1] > 51).to(x)\n"
+    )
+    words = "--rows", "1", "--max-samples", "5000", "--quantity", "above:0.5,mean", "--until", "5%"
+    code, out, _ = sampled(*words, net="step.py:Step")
+    assert code == 3
+    header, row = out.splitlines()[1:3]  # after a note on --rows
+    assert header.split() == ["σ", "input", "output", "above:0.5", "mean", "samples"]
+    assert re.search(r"0\.000 % \(0\.000 to 0\.\d+\) +0 \(-inf to inf\) !", row)
+    assert "1 estimate of mean or sd has no interval, first mean of output 0 at input 0" in out
+    assert out.splitlines()[-1].startswith("verdict: 1 of 2 estimates is not within 5 %")
+
+
 def test_a_tolerance_that_is_not_reached_has_exit_code_3_and_the_number_of_samples_that_may_suffice(sampled):
     code, out, _ = sampled("--until", "1%", "--max-samples", "10000", "--rows", "1")
     assert code == 3

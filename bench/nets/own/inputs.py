@@ -111,6 +111,12 @@ def parts_of(made: Any) -> dict[str, Any]:
 MAX_INPUTS = 100
 """Limit on the number of inputs; each needs an oracle."""
 
+
+def row_seed(seed: int, row: int) -> int:
+    """Return the random seed of an input; no two rows and seeds share one."""
+    return (seed * MAX_INPUTS + row) % 2**63
+
+
 _LISTED = 10  # numbers of equal inputs in a note
 
 EMBEDDINGS = (
@@ -201,8 +207,8 @@ def _noisy(path: Path, array: np.ndarray, rows: int | None) -> tuple[Tensor, lis
         array = array[:rows]
     if len(array) > MAX_INPUTS:
         raise UserError(
-            f"{path} has {len(array)} inputs, and each is an oracle of its own; at most {MAX_INPUTS} are "
-            "taken: --rows N takes the first N"
+            f"{len(array)} inputs in {path}: at most {MAX_INPUTS} are possible; select the first "
+            f"{MAX_INPUTS} with --rows {MAX_INPUTS} (rows={MAX_INPUTS} in Python)"
         )
     with np.errstate(over="ignore"):
         values = np.array(array, dtype=np.float32)

@@ -14,7 +14,14 @@ from sdp_bench.bench.nets.own.net import find
 from sdp_bench.bench.noise import noise_of
 from sdp_bench.bench.plugins import session
 from sdp_bench.bench.sampling.adaptive import SampleRequest, sample_until
-from sdp_bench.bench.sampling.quantities import Quantity, block_of, estimates, levels_of, quantity_of
+from sdp_bench.bench.sampling.quantities import (
+    Quantity,
+    block_of,
+    estimates,
+    levels_of,
+    quantity_of,
+    thresholds_of,
+)
 
 SIGMA = 0.3
 CENTRES = np.linspace(-5, 5, 50, dtype=np.float32)
@@ -59,7 +66,7 @@ def test_a_tolerance_may_be_a_number():
 
 
 def test_each_quantity_is_the_exact_one_of_gaussian_outputs():
-    quantities = ["mean", "sd", "quantile:0.9", "class"]
+    quantities = ["mean", "sd", "quantile:0.9", "class", "above:0.25"]
     table = sampled(Identity(), np.repeat(CENTRES[:, None], 8, 1), until="5%", quantity=quantities)
     centre = CENTRES[table["input"]]
     for quantity, exact in (
@@ -67,18 +74,49 @@ def test_each_quantity_is_the_exact_one_of_gaussian_outputs():
         ("sd", SIGMA),
         ("quantile:0.9", centre + SIGMA * scipy.stats.norm.ppf(0.9)),
         ("class", 1 / 8),
+        ("above:0.25", scipy.stats.norm.sf((0.25 - centre) / SIGMA)),
     ):
         chosen = table["quantity"] == quantity
         share = covered(table[chosen], exact[chosen] if np.ndim(exact) else exact)
         assert share >= 0.95 - 4 * (0.95 * 0.05 / 400) ** 0.5, quantity
 
 
-def test_constant_outputs_are_known_at_once():
-    table = sampled(Constant(), np.zeros((1, 2), np.float32), until="5%", quantity="mean,sd,quantile:0.5")
-    constant = table[table["output"] == 1]
-    assert constant["reached"].all()
-    assert (constant["low"] == constant["high"]).all()
-    assert constant["estimate"].tolist() == pytest.approx([0.1, 0, 0.1], abs=1e-7)
+class RareStep(nn.Module):
+    """1 above a threshold that Gaussian noise exceeds once in 31,574 samples, and 0 below."""
+
+    def forward(self, x):
+        return (x[:, :1] > 4 * SIGMA).to(x)
+
+
+@pytest.mark.parametrize(("net", "value"), [(Constant(), 0.1), (RareStep(), 0.0)])
+def test_equal_samples_do_not_determine_mean_and_standard_deviation(net, value):
+    """The quantile and the exceedance probability have intervals that are valid for any law."""
+    table = sampled(
+        *(net, np.zeros((1, 2), np.float32)),
+        **{"until": "5%", "quantity": "mean,sd,quantile:0.5,above:0.5", "max_samples": 20_000},
+    )
+    rows = table[table["output"] == table["output"].max()].set_index("quantity")
+    assert rows["reached"].tolist() == [False, False, True, True]
+    assert rows["low"].tolist()[:2] == [-np.inf, 0]
+    assert rows["high"].tolist()[:2] == [np.inf, np.inf]
+    median, exceedance = rows.loc["quantile:0.5"], rows.loc["above:0.5"]
+    assert median[["estimate", "low", "high"]].tolist() == pytest.approx([value] * 3)
+    assert exceedance["low"] <= scipy.stats.norm.sf(4) * (value == 0) <= exceedance["high"]
+    assert "without an interval: (nearly) all samples are equal" in table.attrs["shortfall"]
+    assert any("no interval, first mean of output" in line for line in table.attrs["limits"])
+
+
+def test_an_exceedance_probability_needs_no_variance():
+    inputs = np.zeros((1, 1), np.float32)
+    table = sampled(Identity(), inputs, noise="cauchy", sigma=1.0, quantity="above:-1", until="2%")
+    assert table["reached"].all()
+    assert abs(table["estimate"].item() - 0.75) < table["high"].item() - table["low"].item()
+
+
+def test_thresholds_and_levels_that_differ_in_late_digits_have_their_own_rows():
+    quantities = ["above:100000.5", "above:100000.25", "quantile:0.5000001", "quantile:0.5000002"]
+    table = sampled(Identity(), np.zeros((1, 1), np.float32), quantity=quantities, until="5%")
+    assert table["quantity"].tolist() == quantities
 
 
 def test_the_mean_under_asymmetric_errors_is_not_the_input():
@@ -192,9 +230,10 @@ def test_other_seeds_give_other_numbers_and_the_limit_is_reported(net, tmp_path)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantity": "mode"}, "unknown quantity 'mode'; write one of mean, sd, quantile:0.95, class"),
+        ({"quantity": "mode"}, "unknown quantity 'mode'; write one of mean, sd, quantile:0.95, class, above"),
         ({"quantity": "quantile:1"}, r"level of a quantile must lie in \(0, 1\), got '1'"),
         ({"quantity": "quantile"}, "unknown quantity 'quantile'"),
+        ({"quantity": "above:inf"}, "threshold in 'above:inf' must be a number, as in above:51"),
         ({"until": "0%"}, "until: '0%' is not above 0"),
         ({"until": "0.1%", "max_samples": 1000}, "at least 100,000 samples are needed"),
         ({"noise": "cauchy"}, "has no variance, and tolerances are relative to standard deviations"),
@@ -232,17 +271,19 @@ def test_blocks_suffice_for_the_tolerance_of_a_gaussian_output():
 
 def blocks_of(outputs, quantities):
     """Blocks of outputs of shape (blocks, samples, m)."""
-    levels, blocks = levels_of(quantities), []
+    levels, thresholds, blocks = levels_of(quantities), thresholds_of(quantities), []
     for block in outputs:
-        blocks.append(block_of(block, levels, blocks[0] if blocks else None))
+        blocks.append(block_of(block, levels, blocks[0] if blocks else None, thresholds))
     return blocks
 
 
 def test_estimates_are_those_of_all_samples_together():
     outputs = np.random.default_rng(0).gamma(2.0, size=(12, 600, 3))
-    quantities = [quantity_of(text) for text in ("mean", "sd", "quantile:0.8", "class")]
+    quantities = [
+        quantity_of(text) for text in ("mean", "sd", "quantile:0.8", "class", "above:3", "above:99")
+    ]
     blocks = blocks_of(outputs, quantities)
-    mean, deviation, quantile, classes = estimates(blocks, 600, quantities, 0.01)
+    mean, deviation, quantile, classes, above, never = estimates(blocks, 600, quantities, 0.01)
     pooled = outputs.reshape(-1, 3)
     np.testing.assert_allclose(mean.value, pooled.mean(0))
     interval = scipy.stats.t.interval(0.95, 11, mean.value, scipy.stats.sem(outputs.mean(1)))
@@ -255,11 +296,16 @@ def test_estimates_are_those_of_all_samples_together():
         exact = scipy.stats.quantile_test(pooled[:, output], p=0.8).confidence_interval(0.95)
         assert (quantile.low[output], quantile.high[output]) == (exact.low, exact.high)
     assert sum(len(block.inside) for block in blocks) < 0.5 * pooled.size
-    counts = np.bincount(pooled.argmax(1), minlength=3)
-    np.testing.assert_allclose(classes.value, counts / 7200)
-    for output, count in enumerate(counts):
-        exact = scipy.stats.binomtest(int(count), 7200).proportion_ci(0.95, "exact")
-        np.testing.assert_allclose((classes.low[output], classes.high[output]), exact, rtol=1e-9)
+    counted = (
+        (classes, np.bincount(pooled.argmax(1), minlength=3)),
+        (above, (pooled > 3).sum(0)),
+        (never, np.zeros(3)),
+    )
+    for estimate, counts in counted:
+        np.testing.assert_allclose(estimate.value, counts / 7200)
+        for output, count in enumerate(counts):
+            exact = scipy.stats.binomtest(int(count), 7200).proportion_ci(0.95, "exact")
+            np.testing.assert_allclose((estimate.low[output], estimate.high[output]), exact, rtol=1e-9)
     half = (mean.high - mean.low) / 2
     np.testing.assert_allclose(mean.excess, half / (0.01 * deviation.value))
 
