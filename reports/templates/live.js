@@ -98,7 +98,7 @@
   // A table that fits needs no scrolling of its own: its head stays in the window instead.
   const settle = (scroll) => {
     const fits = () => scroll.firstElementChild.offsetWidth <= scroll.offsetWidth;
-    scroll.classList.remove("tight", "fits");
+    scroll.classList.remove("tight"); // "fits" stays: without it, the page would be shorter for a moment, and scrolled
     if (!fits()) scroll.classList.add("tight");
     scroll.classList.toggle("fits", fits());
     scroll.classList.toggle("wide", !fits());
@@ -108,7 +108,14 @@
     if (fits()) scroll.removeAttribute("tabindex");
     else scroll.tabIndex = 0;
   };
-  const sizes = new ResizeObserver((entries) => requestAnimationFrame(() => entries.forEach(({ target }) => settle(target))));
+  // Tables have changed their heights after the browser scrolled to the anchor of the address. After a reload or on the way back, the
+  // browser restores the position instead.
+  let isOpened = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
+  const sizes = new ResizeObserver((entries) => requestAnimationFrame(() => {
+    entries.forEach(({ target }) => settle(target));
+    if (!isOpened) document.querySelector(":target")?.scrollIntoView({ behavior: "instant" });
+    isOpened = true;
+  }));
 
   // Search boxes in the page, for all tables of a class.
   const searches = [...document.querySelectorAll("input[type=search][data-tables]")];
