@@ -172,8 +172,9 @@ def latest_change(frame: pd.DataFrame) -> str:
     last = max(changed, key=lambda one: dates[one["step"]["first"]])
     step = last["step"]
     return (
-        f"Last change up to {newest}: {last['benchmark']} ({last['parameters'] or 'no parameters'}) changed by "
-        f"{step['change']} in {label(step['first'])}, from {number(step['before'])} to {number(step['after'])}."
+        f"Last change up to {newest}: {last['benchmark']} ({last['parameters'] or 'no parameters'}) "
+        f"changed by {step['change']} in {label(step['first'])}, "
+        f"from {number(step['before'])} to {number(step['after'])}."
     )
 
 
