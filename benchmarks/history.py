@@ -32,11 +32,8 @@ from sdp_bench.reports.writing import rendered
 
 ROOT = Path(__file__).parents[1]
 RESULTS, COMMITTED = ROOT / ".asv/results", ROOT / "benchmarks/results"
-BASELINES = {
-    "gate": "reports/baselines/ci.json",
-    "runtime of the report": "reports/baselines/runtime.csv",
-}
-"""Committed files with times, which later measurements are compared with."""
+RUNTIME = "reports/baselines/runtime.csv"
+"""Committed times of ``sdp-bench runtime``."""
 FIRST = (0, 15)
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 SERIES = ["machine", "cpu", "environment", "benchmark", "parameters"]
@@ -165,6 +162,22 @@ def last_step(commits: Sequence[str], steps: Sequence[tuple[Any, ...]]) -> dict[
     }
 
 
+def latest_change(frame: pd.DataFrame) -> str:
+    """Say which benchmark changed last, and by how much."""
+    newest = label(frame["commit"].iloc[-1])
+    dates = frame.drop_duplicates("commit").set_index("commit")["date"]
+    changed = [one for one in series(frame) if one["step"]]
+    if not changed:
+        return f"No benchmark changed up to {newest}."
+    last = max(changed, key=lambda one: dates[one["step"]["first"]])
+    step = last["step"]
+    return (
+        f"Last change up to {newest}: {last['benchmark']} ({last['parameters'] or 'no parameters'}) "
+        f"changed by {step['change']} in {label(step['first'])}, "
+        f"from {number(step['before'])} to {number(step['after'])}."
+    )
+
+
 def line(numbers: Sequence[float], names: Sequence[str], steps: Sequence[tuple[Any, ...]]) -> str:
     """Small line of values as an SVG, with the levels of its steps; logarithmic for positive values."""
     scale = math.log if min(numbers) > 0 else float
@@ -194,22 +207,21 @@ def line(numbers: Sequence[float], names: Sequence[str], steps: Sequence[tuple[A
 
 
 def baselines(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the age of each baseline: of asv's results by machine, and of committed files with times."""
+    """Return the age of each baseline: of asv's results by machine, and of the report's runtimes."""
     rows = []
     for (machine, cpu, environment), values in frame.groupby(SERIES[:3], sort=False):
         newest = values.iloc[-1]
         about = {"name": f"asv, {machine}", "processor": cpu, "environment": environment}
         rows.append(about | {"commit": newest["commit"], "date": values["measured"].max()})
-    for name, path in BASELINES.items():
-        try:
-            commit, _, date = git("log", "-1", "--format=%H %cI", "--", path).strip().partition(" ")
-        except (subprocess.CalledProcessError, FileNotFoundError):
-            continue
-        if commit:
-            environment = _environment(ROOT / path)
-            rows.append(
-                {"name": f"{name}: {path}", "commit": commit, "date": pd.Timestamp(date), **environment}
-            )
+    try:
+        commit, _, date = git("log", "-1", "--format=%H %cI", "--", RUNTIME).strip().partition(" ")
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        commit = date = ""
+    if commit:
+        timed = pd.read_csv(ROOT / RUNTIME, nrows=1).iloc[0]
+        about = {"name": f"runtime of the report: {RUNTIME}", "processor": timed["device"]}
+        about["environment"] = f"torch {timed['torch']}"
+        rows.append(about | {"commit": commit, "date": pd.Timestamp(date)})
     now = datetime.now(UTC)
     for row in rows:
         row["label"] = label(row["commit"])
@@ -217,15 +229,6 @@ def baselines(frame: pd.DataFrame) -> list[dict[str, Any]]:
         row["days"] = None if pd.isna(row["date"]) else (now - row["date"]).days
         row["day"] = "" if pd.isna(row["date"]) else f"{row['date']:%Y-%m-%d}"
     return rows
-
-
-def _environment(path: Path) -> dict[str, str]:
-    """Processor and versions with which the times in a file were measured."""
-    if path.suffix == ".json":
-        environment = json.loads(path.read_text(encoding="utf-8"))["environment"]
-        return {"processor": environment["cpu"], "environment": f"torch {environment['torch']}"}
-    first = pd.read_csv(path, nrows=1).iloc[0]
-    return {"processor": first["device"], "environment": f"torch {first['torch']}"}
 
 
 def page(results: str, output: str) -> None:
@@ -246,6 +249,7 @@ def page(results: str, output: str) -> None:
         ],
         "labels": {commit: label(commit) for commit in frame["commit"].unique()},
         "baselines": baselines(frame),
+        "latest_change": latest_change(frame),
         "units": _units(Path(results)),
         "written": f"{datetime.now(UTC):%Y-%m-%d}",
     }

@@ -14,30 +14,33 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+HISTORY = "reports/baselines/speed-history.html"
 LINKS = {
     **PAGES,
     "LICENSE": "licence.md",
     "CITATION.cff": "licence.md",
     "entries/README.md": "benchmark.md",  # not a page of the site
+    HISTORY: "speed-history.html",
 }
 
 _LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
-_UPWARDS = re.compile(r"\]\(\.\./([A-Z]+(?:\.\w+)?)")
+_UPWARDS = re.compile(r"\]\(\.\./([^)#\s]+)")
 _TYPE = re.compile(r"<code>([^\n]*(?:shape\(|, optional\))[^\n]*)</code>")
 _ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|exc):<code>~?([^<]+)</code>")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages whose source is in the root of the repository."""
+    """Add the pages whose source is elsewhere in the repository."""
     made = {page: _relinked((ROOT / name).read_text(encoding="utf-8")) for name, page in PAGES.items()}
     made["licence.md"] = _licence()
+    made[LINKS[HISTORY]] = (ROOT / HISTORY).read_text(encoding="utf-8")
     for page, content in made.items():
         files.append(File.generated(config, page, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Turn links to files in the root, which work in a checkout, into links to their pages."""
+    """Turn links to files outside this folder, which work in a checkout, into links to their pages."""
     return _UPWARDS.sub(lambda match: "](" + LINKS.get(match[1], f"../{match[1]}"), markdown)
 
 

@@ -17,7 +17,6 @@ from .numbers import FOLDER, Number, sheets
 from .results import COMMITTED_TITLE, Results
 from .section import Context, RenderedSection, Section, tabulated
 from .section import sections as every_section
-from .sections.tables import file_of
 from .site import PAGE, SitePage, address, pages_of, write_pages
 from .statistics.ranking import Labels
 from .style.labels import plural
@@ -123,7 +122,7 @@ def _write_folder(
 ) -> None:
     of_tables = {Path(name).name: text for name, text in files.items() if Path(name).parent.name}
     others = {name: text for name, text in files.items() if not Path(name).parent.name}
-    write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED} | others)
+    write_files(folder, {name: rendered(name, RuleTraits(), {}) for name in SHARED})
     write_only(inside(folder, table_files.FOLDER), of_tables)
     links = [(f"{COMMITTED}/{PAGE}", COMMITTED_TITLE)] if results.committed else []
     if not links and (folder / COMMITTED).is_dir():  # left over from an older report, without links to it
@@ -134,7 +133,7 @@ def _write_folder(
     table = write_table(results.frame, folder)
     pages_of_lists = lists(results, numbers, files_by_anchor(made), table, addresses, command)
     write_pages(inside(folder, FOLDER), pages_of_lists)
-    write_pages(folder, pages(made, cover(results, table, links)))
+    write_pages(folder, pages(made, cover(results, table, links)) | others)
 
 
 def parts(
@@ -181,9 +180,8 @@ def parts(
 
         part, files = part_of_rulings(rulings, files_by_anchor(made))
         made.append(part)
-    if any(section.name == "tables" for section, _ in contexts):
-        for table in results.tables:
-            files[file_of(table)] = table_files.as_csv(table, results.traits)
+    for section, context in contexts:
+        files.update(section.files(results, context))
     return made, list(numbers.values()), files
 
 

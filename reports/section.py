@@ -72,6 +72,10 @@ class Section:
         """
         return ()
 
+    def files(self, results: Results, context: Context) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the texts of files next to the pages by name, by default none."""
+        return {}
+
     def notes(self, context: Context) -> Iterable[str]:  # noqa: ARG002
         """Return lines that the command prints after the page is written, by default none."""
         return ()

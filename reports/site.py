@@ -38,6 +38,7 @@ PAGE = OVERVIEW.file
 CHOICE = SitePage(1, "", "choice.html", "Which rule")
 PAPER = SitePage(2, "", "paper.html", "The paper")
 CHARTS = SitePage(4, "", "charts.html", "Charts")
+SPEED = SitePage(3, "", "speed.html", "Speed")
 NETS = SitePage(7, "", "nets.html", "Nets")
 MEASURED = SitePage(8, "", "measured.html", "How it was measured")
 

@@ -98,7 +98,7 @@ def _with_spread(cell: Cell) -> str:
     """Mean, and standard deviation over nets and inputs if known."""
     if math.isnan(cell.sd):
         return number(cell.mean)
-    return f"{number(cell.mean)} ± {spread(cell.sd, cell.mean)}"
+    return f"{number(cell.mean)} ± {spread(cell.sd, cell.mean)} (standard deviation)"
 
 
 def _curves(table: Table) -> tuple[dict[str, list[_Point]], list[_Point]]:

@@ -242,7 +242,10 @@ class Table:
         if cell.infinite:
             remarks.append(f"infinite in {cell.infinite} of {cell.count}")
         elif not math.isnan(cell.sd):
-            remarks.append(f"± {labels.spread(cell.sd, cell.mean, metric.decimals)} over {self.design}")
+            remarks.append(
+                f"± {labels.spread(cell.sd, cell.mean, metric.decimals)} "
+                f"(standard deviation over {self.design})"
+            )
         if cell.count != self.units:
             remarks.append(labels.plural(cell.count, "measurement"))
         if cell.indistinguishable:

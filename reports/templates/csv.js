@@ -14,7 +14,24 @@
     const further = [...copy.querySelectorAll(LINES)].filter((line) => !line.parentElement.closest(LINES));
     further.forEach((line) => line.remove());
     const first = text(copy);
-    return [first === "–" ? "" : first, further.map(text).join("; ")];
+    const hover = cell.dataset.title ?? cell.title; // live.js moves titles
+    return [first === "–" ? "" : first, [...further.map(text), hover].filter(Boolean).join("; ")];
+  };
+
+  // Notes that begin with an interval have columns for its ends; `kind` names them.
+  const RANGE = /^(95 % interval )?([−\d.,e∞]+) to ([−\d.,e∞]+)(?:; |$)/u;
+  const columnsOf = (name, cells, kind) => {
+    const ranges = cells.map(([, notes]) => RANGE.exec(notes));
+    const rest = cells.map(([, notes], row) => (ranges[row] ? notes.slice(ranges[row][0].length) : notes));
+    const columns = [[name, ...cells.map(([value]) => value)]];
+    const known = ranges.find(Boolean);
+    if (known) {
+      const end = kind || (known[1] ? "end of the 95 % interval" : "end");
+      columns.push([`${name}, lower ${end}`, ...ranges.map((range) => range?.[2] ?? "")]);
+      columns.push([`${name}, upper ${end}`, ...ranges.map((range) => range?.[3] ?? "")]);
+    }
+    if (rest.some(Boolean)) columns.push([`${name}, notes`, ...rest]);
+    return columns;
   };
 
   // A spreadsheet runs texts with these beginnings as formulas, unless they are numbers.
@@ -42,13 +59,11 @@
       rows.push(values);
     }
     const head = rows[0];
-    const hasNotes = head.map((_, column) => rows.slice(1).some((row) => row[column]?.[1]));
-    const names = head.flatMap(([name, unit], column) => {
+    const columns = head.flatMap(([name, unit], column) => {
       const whole = [name, unit && `(${unit})`].filter(Boolean).join(" ");
-      return hasNotes[column] ? [whole, `${whole}, notes`] : [whole];
+      return columnsOf(whole, rows.slice(1).map((row) => row[column] ?? ["", ""]), table.dataset.range);
     });
-    const values = rows.slice(1).map((row) => row.flatMap(([value, notes], column) => (hasNotes[column] ? [value, notes] : [value])));
-    return [names, ...values].map((row) => row.map(field).join(",")).join("\n") + "\n";
+    return rows.map((_, row) => columns.map((column) => field(column[row])).join(",")).join("\n") + "\n";
   };
 
   for (const scroll of document.querySelectorAll(".scroll")) {

@@ -72,10 +72,11 @@
 
   // A search box that shows the rows of tables with all of its words, in the row or in the heading of its group.
   function filter(search, status, name, tables) {
-    const apply = () => {
-      const words = search.value.toLowerCase().split(/\s+/u);
+    const empty = tables.map((table) => made("p", { className: "key", hidden: true }));
+    tables.forEach((table, k) => table.closest(".scroll").before(empty[k]));
+    const rowsShown = (table, words) => {
       let shown = 0;
-      for (const body of tables.flatMap((table) => [...table.tBodies])) {
+      for (const body of table.tBodies) {
         const isExtra = (row) => isTitle(row) || row.classList.contains("exact");
         const extra = [...body.rows].filter(isExtra);
         const rows = [...body.rows].filter((row) => !isExtra(row));
@@ -88,6 +89,17 @@
         for (const row of extra) row.hidden = found === 0;
         shown += found;
       }
+      return shown;
+    };
+    const apply = () => {
+      const words = search.value.toLowerCase().split(/\s+/u);
+      const counts = tables.map((table) => rowsShown(table, words));
+      const shown = counts.reduce((sum, count) => sum + count, 0);
+      const others = tables.filter((_, k) => counts[k]).map((table) => table.closest(".scroll").getAttribute("aria-label"));
+      empty.forEach((line, k) => {
+        line.hidden = counts[k] > 0;
+        line.textContent = others.length ? `Not measured in this table, but in: ${others.join("; ")}.` : "No row matches.";
+      });
       status.textContent = search.value ? `${shown} rows` : "";
     };
     search.value = state.get(name) ?? "";
@@ -98,7 +110,7 @@
   // A table that fits needs no scrolling of its own: its head stays in the window instead.
   const settle = (scroll) => {
     const fits = () => scroll.firstElementChild.offsetWidth <= scroll.offsetWidth;
-    scroll.classList.remove("tight", "fits");
+    scroll.classList.remove("tight"); // "fits" stays: without it, the page would be shorter for a moment, and scrolled
     if (!fits()) scroll.classList.add("tight");
     scroll.classList.toggle("fits", fits());
     scroll.classList.toggle("wide", !fits());
@@ -108,7 +120,14 @@
     if (fits()) scroll.removeAttribute("tabindex");
     else scroll.tabIndex = 0;
   };
-  const sizes = new ResizeObserver((entries) => requestAnimationFrame(() => entries.forEach(({ target }) => settle(target))));
+  // Tables have changed their heights after the browser scrolled to the anchor of the address. After a reload or on the way back, the
+  // browser restores the position instead.
+  let isOpened = performance.getEntriesByType("navigation")[0]?.type !== "navigate";
+  const sizes = new ResizeObserver((entries) => requestAnimationFrame(() => {
+    entries.forEach(({ target }) => settle(target));
+    if (!isOpened) document.querySelector(":target")?.scrollIntoView({ behavior: "instant" });
+    isOpened = true;
+  }));
 
   // Search boxes in the page, for all tables of a class.
   const searches = [...document.querySelectorAll("input[type=search][data-tables]")];

@@ -144,6 +144,21 @@ def test_a_table_that_is_a_little_too_wide_is_set_tighter_and_one_that_is_not_st
     assert found[2] == {"scroll", "wide", "whole"}
 
 
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_a_page_is_opened_at_the_anchor_of_its_address(tables, window, motion):
+    tall = """{% for _ in range(6) %}{% call scrolled("t") %}<thead><tr><th>σ</th></tr></thead>
+        <tbody>{% for row in range(80) %}<tr><th>{{ row }}</th></tr>{% endfor %}</tbody>
+        {% endcall %}{% endfor %}"""
+    window.page.emulate_media(reduced_motion=motion)
+    for anchor, edge in (("here", "top"), ("end", "bottom")):
+        window.page.goto("about:blank")  # otherwise only the anchor would change
+        page = tables(f'{tall}<h2 id="here">Here</h2>{tall}<p id="end">End</p>', query=f"#{anchor}")
+        page.wait_for_timeout(1000)
+        box = page.evaluate("id => document.getElementById(id).getBoundingClientRect()", anchor)
+        assert 0 <= box[edge] <= 900
+    window.page.emulate_media(reduced_motion="reduce")
+
+
 def test_a_menu_is_opened_by_keys_and_closed_by_escape(report, window):
     page = window.open(report.parent.parent / "index.html")
     menu = page.locator("details.menu").first
@@ -307,7 +322,8 @@ def test_points_name_their_series_value_and_spread(charts, window):
     point.scroll_into_view_if_needed()
     box = point.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    assert re.fullmatch(r"\S+ at σ = 0.1: \S+ ± \S+", page.get_by_role("tooltip").inner_text())
+    text = page.get_by_role("tooltip").inner_text()
+    assert re.fullmatch(r"\S+ at σ = 0.1: \S+ ± \S+ \(standard deviation\)", text)
 
 
 def test_every_control_of_every_page_can_be_used(large_report, window):

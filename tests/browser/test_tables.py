@@ -114,6 +114,22 @@ def test_one_search_box_filters_all_tables_of_its_class(tables):
     assert column(page, 0) == ["GELU", "σ = 0.6", "σ = 0.5"] * 2
 
 
+def test_a_table_without_a_matching_row_names_the_tables_that_have_one(tables):
+    table = """{% call scrolled(label, "by-net") %}<thead><tr><th>net</th><th>error</th></tr></thead>
+        <tbody><tr><th>NET</th><td>1</td></tr></tbody>{% endcall %}"""
+    page = tables(
+        '<div><input type="search" name="net" data-tables="by-net"><span class="state"></span></div>'
+        + table.replace("label", "'Class'").replace("NET", "resnet")
+        + table.replace("label", "'Tails'").replace("NET", "sonar")
+    )
+    page.get_by_role("searchbox").fill("sonar")
+    assert page.locator("p.key:visible").all_inner_texts() == ["Not measured in this table, but in: Tails."]
+    page.get_by_role("searchbox").fill("vgg")
+    assert page.locator("p.key:visible").all_inner_texts() == ["No row matches."] * 2
+    page.get_by_role("searchbox").fill("")
+    assert page.locator("p.key:visible").count() == 0
+
+
 def test_order_and_filter_are_in_the_address_and_survive_a_reload(tables):
     rows = "".join(f'<tr><th scope="row" class="text">net {k}</th><td>{k}</td></tr>' for k in range(20))
     head = '<thead><tr><th scope="col" class="text">net</th><th scope="col">seed</th></tr></thead>'
@@ -168,6 +184,25 @@ def test_a_table_is_saved_with_further_lines_of_its_cells_in_their_own_column(ta
     assert rows[1] == ["10 ReLU layers", "1", "DVIA", "-1.20e-5", "", "1 min"]
     assert [row[2] for row in rows[3:]] == ["'=SUM(A1)|50 %", "a_b & “c”"]
     assert [row[3] for row in rows[2:]] == ["", "≈ 0.50 ± 0.25", "∞"]
+
+
+def test_ends_of_intervals_are_columns_of_the_file(tables, tmp_path):
+    table = """{% call scrolled("Times", range="quartile") %}
+        <thead><tr><th>rule</th><th>ratio</th></tr></thead>
+        <tbody><tr><th>SDP</th><td>3<span class="small">2.5 to 3.5</span></td></tr>
+        <tr><th>DVIA</th><td>–</td></tr></tbody>{% endcall %}"""
+    rows = saved(tables(table), tmp_path / "times.csv")[1]
+    assert rows[0] == ["rule", "ratio", "ratio, lower quartile", "ratio, upper quartile"]
+    assert rows[1:] == [["SDP", "3", "2.5", "3.5"], ["DVIA", "", "", ""]]
+    hovered = """{% call scrolled("Scores") %}<thead><tr><th>rule</th><th>score</th></tr></thead><tbody>
+        <tr><th>SDP</th><td title="95 % interval −1.5 to 3; tied with DVIA">1</td></tr></tbody>
+        {% endcall %}"""
+    page = tables(hovered)
+    page.get_by_role("cell", name="1").hover()
+    head, row = saved(page, tmp_path / "scores.csv")[1]
+    ends = [f"score, {end} end of the 95 % interval" for end in ("lower", "upper")]
+    assert head[2:] == [*ends, "score, notes"]
+    assert row == ["SDP", "1", "-1.5", "3", "tied with DVIA"]
 
 
 def test_cells_over_several_rows_are_in_each_row_of_the_file(tables, tmp_path):

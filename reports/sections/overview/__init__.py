@@ -297,9 +297,10 @@ def which_rule(
             else:
                 undecided.append(f"{name} ({result.ties} of {len(result.overall.rules)} rules are tied)")
         advice = [f"{action} on {labels.listed(nets)}" for action, nets in families_of_action.items()]
+        clauses = [labels.listed(advice)] if advice else []
         if undecided:
-            advice.append(f"undecided on {labels.listed(undecided)}")
-        sentences.append(f"{use[0].upper()}{use[1:]}: {labels.listed(advice)}.")
+            clauses.append(f"on {labels.listed(undecided)} it is undecided")
+        sentences.append(f"{use[0].upper()}{use[1:]}: {'; '.join(clauses)}.")
     return brief(sentences)
 
 
@@ -369,17 +370,18 @@ def sampling_by_family(names: Sequence[str], rows: Sequence[UseRow], traits: Rul
         if not chosen:
             continue
         rules = labels.listed(list(dict.fromkeys(traits.label(result.ranking.leader) for result in chosen)))
+        measured_by = labels.listed([result.use.title for result in chosen])
         counts = labels.span([result.samples[1] for result in chosen if result.samples], 0)
         if slower:
             factors = labels.span([float(f"{result.slowdown:.1g}") for result in slower], 0)
             sentences.append(
-                f"On {name}, {counts} Monte Carlo samples are as accurate as the best "
+                f"On {name}, {counts} Monte Carlo samples are as accurate ({measured_by}) as the best "
                 f"deterministic rule, {rules}, which takes {factors} times as long."
             )
         else:
             sentences.append(
                 f"On {name}, the best deterministic rule, {rules}, is faster than the {counts} samples that "
-                "reach its accuracy. Draw more samples if higher accuracy is required."
+                f"reach its accuracy ({measured_by}). Draw more samples if higher accuracy is required."
             )
     return sentences
 

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from ....bench.runtime.table import Row, beside_paper
 from ....bench.timing import REGULAR, ImageNet, Mlp, sized
 from ...paper import experiment
-from ...results import Results
+from ...results import BASELINES, Results
 from ...section import Context, Section
-from ...site import CHOICE
+from ...site import SPEED
 from ...style import labels
 from ...style.names import NetKind, RuleTraits
 
 _METHODS = {"regular": "the net itself", "distprop": "SDP by distprop"}
+_HISTORY = "speed-history.html"
+"""Page with times by version of the package, which comes with the committed results."""
 _PHASES = {"forward": "forward", "training_step": "training step"}
 
 
 class Runtime(Section):
     name = "runtime"
     title = "Runtime"
-    page = CHOICE
+    page = SPEED
     order = 120
 
     def build(self, results: Results) -> Context | None:
         if not results.runtime or results.frame.empty:
             return None
         images = [row for row in results.runtime if isinstance(sized(row.architecture), ImageNet)]
-        return {"blocks": list(blocks(images)), "scan": scan(results.runtime)}
+        history = _HISTORY if results.published else ""
+        return {"blocks": list(blocks(images)), "scan": scan(results.runtime), "history": history}
+
+    def files(self, results: Results, context: Context) -> Mapping[str, str]:  # noqa: ARG002
+        name = context["history"]
+        return {name: (BASELINES / name).read_text(encoding="utf-8")} if name else {}
 
 
 def scan(rows: Sequence[Row]) -> Context | None:

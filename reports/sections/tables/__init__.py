@@ -52,6 +52,9 @@ class Tables(Section):
     def navigation(self, context: Context) -> list[tuple[str, str]]:
         return [(experiment["anchor"], experiment["title"]) for experiment in context["experiments"]]
 
+    def files(self, results: Results, context: Context) -> dict[str, str]:  # noqa: ARG002
+        return {file_of(table): files.as_csv(table, results.traits) for table in results.tables}
+
     def numbers(self, results: Results, context: Context) -> Iterator[Number]:  # noqa: ARG002
         for table in results.tables:
             page = Page(

@@ -138,7 +138,8 @@ def test_nothing_is_recommended_if_most_rules_are_tied(frame, suite):
     assert not tied.is_resolved
     text = which_rule(names, rows(named, TRAITS), {"whole distribution": tied}, TRAITS)
     rules = len(resolved.overall.rules)
-    assert f"undecided on the 3 published nets with this metric ({rules} of {rules} rules are tied)" in text
+    tied_rules = f"{rules} of {rules} rules are tied"
+    assert f"; on the 3 published nets with this metric ({tied_rules}) it is undecided." in text
     assert (
         uses_that_differ(rows(named, TRAITS), {"whole distribution": replace(tied, advised="another")}) == []
     )

@@ -2,9 +2,11 @@ import pandas as pd
 import pytest
 
 from sdp_bench.bench.runtime.table import Row, load, save
+from sdp_bench.reports.page import build
 from sdp_bench.reports.sections.runtime import Runtime, blocks, scan
 from sdp_bench.reports.tables.frame import COLUMNS
 from tests.reports import made_up
+from tests.reports.helpers import outline
 from tests.reports.made_up import Results
 
 
@@ -43,6 +45,17 @@ def test_the_page_shows_timed_nets_and_has_no_section_without_times(tmp_path):
     text, _ = made_up.page(Results(MADE, runtime=tuple(load(tmp_path / "runtime.csv"))), [Runtime()])
     assert "11.00 to 13.00" in text
     assert f"{20.8 / 6.29:.2f}" in text
+
+
+def test_the_committed_report_links_to_the_history_of_speed(tmp_path):
+    for published in (True, False):
+        results = Results(MADE, runtime=tuple(ROWS), published=published)
+        folder = tmp_path / str(published)
+        build(results, folder, [Runtime()])
+        page = outline((folder / "speed.html").read_text(encoding="utf-8"))
+        assert ("speed-history.html" in page.targets) == published
+        assert (folder / "speed-history.html").exists() == published
+    assert "index.html" in outline((tmp_path / "True/speed-history.html").read_text(encoding="utf-8")).targets
 
 
 def test_nets_of_different_sizes_have_a_separate_table():

@@ -443,5 +443,5 @@ def test_spread_and_numbers_of_the_paper_are_remarks_on_a_cell():
     frame = measured({"dvia": [0.3, 0.5]}, metric="tv_paper", sigma=1000.0)
     table, _, cells = only_row(frame)
     remarks = table.remarks(cells["dvia"]).split("; ")
-    assert remarks[0].startswith(f"± {0.2 / 2**0.5:.4f} over ")
+    assert remarks[0].startswith(f"± {0.2 / 2**0.5:.4f} (standard deviation over ")
     assert "paper 0.5318 (Table 9)" in remarks
