@@ -67,7 +67,7 @@ def find(location: str, attribute: str, address: str, first: Sequence[Path] = ()
 
     `location` is a file, ``path/to/my_rule.py``, or a module, ``package.module``; `attribute` is a class,
     function or object in it. `address` is the user's spelling of both, for error messages, and `first` are
-    folders that are searched even before Python's. A UserError is raised if the code fails, lacks the
+    folders that are searched before installed packages. A UserError is raised if the code fails, lacks the
     attribute, has no Python source or cannot be pickled.
     """
     is_file = location.endswith(".py")
@@ -145,10 +145,11 @@ def _searched(folder: Path, first: Sequence[Path]) -> Iterator[None]:
     What is loaded in this process afterwards comes from the pickle, as in every worker.
     """
     before, path, writes = set(sys.modules), sys.path[:], sys.dont_write_bytecode
-    installed = [entry for entry in path if _is_site(entry)]
+    standard = [entry for entry in path if _is_standard(entry)]
+    installed = [entry for entry in path if _is_site(entry) and not _is_standard(entry)]
     others = [entry for entry in path if not _is_site(entry)]
     # A user's file must not shadow an installed module that another module imports.
-    sys.path[:] = [*map(str, first), *installed, str(folder), *others]
+    sys.path[:] = [*standard, *map(str, first), *installed, str(folder), *others]
     sys.dont_write_bytecode = True  # no __pycache__ in the user's folder
     importlib.invalidate_caches()
     try:
@@ -183,6 +184,12 @@ def _is_installed(path: str) -> bool:
             if _is_library(entry) or name in _recorded_names(entry):
                 return True
     return False
+
+
+def _is_standard(entry: str) -> bool:
+    """Return whether a folder holds the standard library."""
+    folders = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    return entry.endswith((".zip", "lib-dynload")) or entry in folders
 
 
 def _is_site(entry: str) -> bool:

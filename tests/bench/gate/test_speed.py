@@ -302,6 +302,20 @@ def test_a_version_that_fails_is_not_compared(repository, fault):
 
 
 @pytest.mark.slow
+def test_a_net_that_neither_version_supports_has_not_failed(repository):
+    file = repository / "rules" / "mine.py"
+    works = file.read_text()
+    rejects = "raise __import__('sdp_ref').UnsupportedError('mine', 'Linear')"
+    file.write_text(works.replace("for _ in", f"{rejects}\n        for _ in"))
+    options, timing = Options(("rules/mine.py:Mine",), against="HEAD"), Timing(rounds=1, looks=(2,))
+    assert check(None, options, SCOPE, timing=timing).verdicts[0].findings[0].status == Status.FAILED
+    git("commit", "--quiet", "--all", "--message", "rejects")
+    (finding,) = check(None, options, SCOPE, timing=timing).verdicts[0].findings
+    assert finding.status == Status.NEW
+    assert finding.text.startswith("the older version fails: UnsupportedError")
+
+
+@pytest.mark.slow
 def test_standard_input_of_a_rule_is_empty(repository):
     """A rule that reads it does not get the requests of the gate."""
     file = repository / "rules" / "mine.py"
