@@ -30,7 +30,7 @@ _ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|exc):<code>~?([^<]+)</cod
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages whose source is elsewhere in the repository."""
+    """Add the pages that come from other folders of the repository."""
     made = {page: _relinked((ROOT / name).read_text(encoding="utf-8")) for name, page in PAGES.items()}
     made["licence.md"] = _licence()
     made[LINKS[HISTORY]] = (ROOT / HISTORY).read_text(encoding="utf-8")
