@@ -168,7 +168,7 @@ def sample_until(
     table.attrs["notes"] = [*net.notes, *noise.scale_notes]
     table.attrs["limits"] = _limits(table)
     table.attrs["shortfall"] = _shortfall(table, request)
-    return table.drop(columns=["excess", "heavy", "flat"])
+    return table.drop(columns=["excess", "heavy", "flat", "constant"])
 
 
 def _units(net: OwnNet, noise: Noise, sigmas: Sequence[float], request: SampleRequest) -> list[_Unit]:
@@ -296,12 +296,19 @@ def _draw_unit(number: int, blocks: list[Block], drawn: Iterable[Any], request: 
             blocks.append(block_of(outputs, levels, blocks[0] if blocks else None, thresholds))
             send((number, blocks[-1], max(needed, checked)))
         results = _estimates(blocks[:checked], request)
-        excess = max(float(estimate.excess.max()) for estimate in results)
+        excess = _largest_excess(results)
         if excess <= 1 or checked == most:
             send((number, None, checked))
             return checked
         needed = min(most, checked * excess**2)
         checked += max(1, checked // _GROWTH)
+
+
+def _largest_excess(results: Sequence[Estimate]) -> float:
+    """Return the largest excess; constant outputs count only if all outputs are constant."""
+    excess = np.concatenate([estimate.excess for estimate in results])
+    is_constant = np.concatenate([estimate.is_constant for estimate in results])
+    return float(excess[is_constant.all() | ~is_constant].max())
 
 
 # Tables ----------------------------------------------------------------------------------------------
@@ -335,6 +342,7 @@ def _row(estimate: Estimate, output: int) -> dict[str, Any]:
         "excess": float(estimate.excess[output]),
         "heavy": bool(estimate.is_heavy[output]),
         "flat": bool(estimate.is_flat[output]),
+        "constant": bool(estimate.is_constant[output]),
     }
 
 
@@ -365,8 +373,11 @@ def _described(row: pd.Series) -> str:
 
 
 def _shortfall(table: pd.DataFrame, request: SampleRequest) -> str:
-    """Describe the least precise estimate and how many samples it needs; empty if all are precise enough."""
-    missing = table[~table["reached"]]
+    """Describe the least precise estimate and how many samples it needs; empty if all are precise enough.
+
+    Constant outputs, of which no number of samples gives an interval, count only if all are constant.
+    """
+    missing = table[~table["reached"] & (~table["constant"] | table["constant"].all())]
     if missing.empty:
         return ""
     worst = missing.sort_values("excess").iloc[-1]

@@ -152,6 +152,7 @@ class Estimate:
     `excess` is the larger distance from the estimate to an end of the interval, relative to the allowed one.
     `is_heavy` is whether the tails are so heavy that `excess` does not predict the error of more samples.
     `is_flat` is whether so many samples are equal that there is no interval; its ends are then infinite.
+    `is_constant` is whether they are all equal.
     """
 
     quantity: Quantity
@@ -161,6 +162,7 @@ class Estimate:
     excess: Array
     is_heavy: NDArray[np.bool_]
     is_flat: NDArray[np.bool_]
+    is_constant: NDArray[np.bool_]
 
     @property
     def is_reached(self) -> NDArray[np.bool_]:
@@ -213,7 +215,8 @@ def estimates(
         distance[np.isnan(distance)] = math.inf
         # Quantiles of constant outputs have neither an error nor a deviation.
         excess = np.divide(distance, allowed, out=np.zeros_like(distance), where=distance != 0)
-        results.append(Estimate(quantity, value, low, high, excess, is_heavy, is_flat))
+        is_constant = is_flat & (varying == 0)
+        results.append(Estimate(quantity, value, low, high, excess, is_heavy, is_flat, is_constant))
     return results
 
 

@@ -107,6 +107,8 @@ def sample(
         raise SystemExit(FAILED)
     total = int(table.groupby(["sigma", "input"])["samples"].first().sum())
     known = "the estimate is" if len(table) == 1 else f"all {len(table):,} estimates are"
+    if constant := int((~table["reached"]).sum()):
+        known = f"all estimates except {constant:,} of constant outputs are"
     echo(f"verdict: {known} within {100 * until:g} % ({text.plural(total, 'sample')})")
 
 

@@ -17,7 +17,7 @@ class Window:
 
     def __init__(self, browser, **settings):
         context = browser.new_context(reduced_motion="reduce", **settings)
-        context.set_default_timeout(5000)
+        context.set_default_timeout(30_000)  # ms; pages load slowly on a busy machine
         self.page, self.asked, self.complaints = context.new_page(), [], []
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
