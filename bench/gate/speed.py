@@ -32,7 +32,7 @@ from ..text import plural, public
 from .cases import GateScope
 from .predictions import CheckedRule
 from .verdict import Finding, GateVerdict, Status, Step
-from .versions import OldRule, OldVersion
+from .versions import OldVersion, VersionRule
 from .worker import OVER_MEMORY
 
 KIND = "speed"
@@ -173,7 +173,7 @@ def observations(
     found: dict[Pair, Observation] = {}
     for address, together in by_process.items():
         names = dict.fromkeys(name for name, _ in together)
-        new_setup = _setup({name: rules[name] if address else name for name in names}, scope, timing)
+        new_setup = _setup({name: old.current[name] for name in names}, scope, timing)
         old_setup = _setup({name: old.rules[name] for name in names}, scope, timing)
         # The built-in rules of an older version are those of its own sdp_ref.
         old_path = sys.path if address else [str(old.folder), *sys.path]
@@ -186,7 +186,7 @@ def observations(
     return found
 
 
-def _setup(rules: Mapping[str, CheckedRule | OldRule | str], scope: GateScope, timing: Timing) -> bytes:
+def _setup(rules: Mapping[str, VersionRule | str], scope: GateScope, timing: Timing) -> bytes:
     """Return what a worker needs: rules, nets, a float64 batch of 8 with its noise, and a clock."""
     groups = scope.nets
     nets = {name: group.net.build().double() for name, group in groups.items()}

@@ -21,8 +21,8 @@ from .predictions import CheckedRule
 
 
 @dataclass(frozen=True)
-class OldRule:
-    """A plug-in as it is in an older version; found and run in the process that loads it."""
+class VersionRule:
+    """A plug-in as it is in a version; found and run in the process that loads it."""
 
     location: str
     attribute: str
@@ -41,7 +41,10 @@ class OldVersion:
 
     name: str  # for display
     folder: Path
-    rules: Mapping[str, OldRule | str]  # by spec; built-in rules are specs
+    rules: Mapping[str, VersionRule | str]  # by spec; built-in rules are specs
+    # The same rules in the working tree. They are found in the same way, because what the process of a rule
+    # has imported changes its times by up to 5 %.
+    current: Mapping[str, VersionRule | str]
     missing: Mapping[str, str]  # why others cannot be compared
 
 
@@ -70,7 +73,8 @@ def old_version(against: str, rules: Mapping[str, CheckedRule]) -> Iterator[OldV
 
 
 def _found(name: str, root: Path, folder: Path, rules: Mapping[str, CheckedRule]) -> OldVersion:
-    old: dict[str, OldRule | str] = {}
+    old: dict[str, VersionRule | str] = {}
+    current: dict[str, VersionRule | str] = {}
     missing: dict[str, str] = {}
     for spec, rule in rules.items():
         if isinstance(rule, Plugin) and not rule.address.startswith("sdp_bench."):
@@ -79,9 +83,10 @@ def _found(name: str, root: Path, folder: Path, rules: Mapping[str, CheckedRule]
             paths = _paths(root, location, bases, rule.address)
             existing = [path for path in paths if (folder / path).is_file()]
             if existing:
-                first = tuple(folder / base for base in bases)
-                place = str(folder / existing[0]) if location.endswith(".py") else location
-                old[spec] = OldRule(place, attribute, rule.address, options, first)
+                for version, base in ((old, folder), (current, root)):
+                    first = tuple(base / path for path in bases)
+                    place = str(base / existing[0]) if location.endswith(".py") else location
+                    version[spec] = VersionRule(place, attribute, rule.address, options, first)
             else:
                 missing[spec] = f"new: {name} does not have it"
         elif isinstance(rule, Plugin) or not Path(sdp_ref.__file__).resolve().is_relative_to(root):
@@ -89,8 +94,8 @@ def _found(name: str, root: Path, folder: Path, rules: Mapping[str, CheckedRule]
         elif not (folder / "sdp_ref").is_dir():
             missing[spec] = f"new: {name} has no package sdp_ref"
         else:
-            old[spec] = spec
-    return OldVersion(name, folder, old, missing)
+            old[spec] = current[spec] = spec
+    return OldVersion(name, folder, old, current, missing)
 
 
 def _paths(root: Path, location: str, bases: Sequence[Path], address: str) -> list[Path]:

@@ -10,6 +10,7 @@ repetition, or the text of an error, and ends when its input ends.
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import pickle
@@ -61,6 +62,9 @@ def _work(rule: Any, net: Any, inputs: Any, sigma: float) -> Callable[[], object
         rule = rule.with_seeds(list(range(len(inputs))))
     law = sdp_ref.DiagonalGaussian(inputs, torch.full_like(inputs, sigma**2))
     propagate = rule.prepare(net) if hasattr(rule, "prepare") else functools.partial(rule.propagate, net)
+    # The garbage collector would visit what has been imported, which is not the same in both versions.
+    gc.collect()
+    gc.freeze()
     return functools.partial(propagate, law)
 
 

@@ -377,7 +377,8 @@ def _shortfall(table: pd.DataFrame, request: SampleRequest) -> str:
 
     Constant outputs, of which no number of samples gives an interval, count only if all are constant.
     """
-    missing = table[~table["reached"] & (~table["constant"] | table["constant"].all())]
+    counted = table if table["constant"].all() else table[~table["constant"]]
+    missing = counted[~counted["reached"]]
     if missing.empty:
         return ""
     worst = missing.sort_values("excess").iloc[-1]

@@ -30,7 +30,7 @@ SCOPE = few_cells()
 
 
 def version_of(*rules):
-    return OldVersion("main", Path(), dict.fromkeys(rules, ""), {})
+    return OldVersion("main", Path(), dict.fromkeys(rules, ""), dict.fromkeys(rules, ""), {})
 
 
 def simulated(monkeypatch, spread, factor=lambda net: 1.0, seed=0):
