@@ -375,7 +375,7 @@ def _described(row: pd.Series) -> str:
 def _shortfall(table: pd.DataFrame, request: SampleRequest) -> str:
     """Describe the least precise estimate and how many samples it needs; empty if all are precise enough.
 
-    Constant outputs, of which no number of samples gives an interval, count only if all are constant.
+    Constant outputs have no interval at any number of samples, and count only if all are constant.
     """
     counted = table if table["constant"].all() else table[~table["constant"]]
     missing = counted[~counted["reached"]]
