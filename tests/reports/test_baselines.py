@@ -29,7 +29,8 @@ def frame(committed):
 
 
 def test_they_are_small_and_say_how_they_were_made():
-    assert sum(file.stat().st_size for file in BASELINES.rglob("*") if file.is_file()) < 18e6
+    files = [file for file in BASELINES.rglob("*") if file.is_file() and file.suffix != ".html"]
+    assert sum(file.stat().st_size for file in files) < 18e6
     runs = read(COMMITTED, columns=("run",)).runs.values()
     assert runs
     assert all(run.command.startswith("sdp-bench run") for run in runs)

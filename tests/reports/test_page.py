@@ -173,7 +173,7 @@ def test_cells_hold_mean_spread_and_paper(quick):
     frame, text, _ = quick
     here = frame[(frame["metric"] == "tv_paper") & (frame["depth"] == 4) & (frame["sigma"] == 1000)]
     overlap = 1 - here[here["rule"] == "dvia"]["value"]
-    spread = rf'title="± {overlap.std():.4f} over [^"]*paper 0\.5318'
+    spread = rf'title="± {overlap.std():.4f} \(standard deviation over [^"]*paper 0\.5318'
     assert re.search(rf'{spread}[^"]*">(<\w+>)?{overlap.mean():.4f}', text)
     assert '<td class="paper">0.5318</td>' in text
     w1 = frame[(frame.metric == "w1") & (frame.depth == 4) & (frame.sigma == 1) & (frame.rule == "dvia")]

@@ -261,7 +261,7 @@ def test_an_invalid_net_is_refused_in_one_line(file, inputs, attribute, message)
         (np.array([[1j]]), "real numbers"),
         (np.array([[1]]), r"whole numbers \(int64\).* give the embeddings"),
         (np.array([[None]], dtype=object), "pickles are not read"),
-        (np.arange(101.0)[:, None], "101 inputs.*--rows N"),
+        (np.arange(101.0)[:, None], "101 inputs.*--rows 100"),
     ],
 )
 def test_inputs_that_cannot_be_taken(tmp_path, array, message):
