@@ -64,8 +64,8 @@ _CHECK = """
 On 2026-11-29 two persons who had not seen the methods checked the answers, one after the other, against
 quadrature, Sobol points and own samples. Faults that the first one found were mended before the second check.
 Rates are those of the second check unless a row is marked with *first*. Intervals are exact binomial ones.
-“Wrong” is relative to what was decided. The functions have 1 to 6 inputs and noise mostly near the limit: smooth,
-oscillating, kinked and discontinuous ones.
+“Wrong” is relative to what was decided. The functions have 1 to 6 inputs and noise mostly near the limit:
+smooth, oscillating, kinked and discontinuous ones.
 
 | answer | cases | wrong | undecided |
 | --- | --- | --- | --- |
@@ -91,8 +91,8 @@ oscillating, kinked and discontinuous ones.
 
 Outputs that the samples do not reach are not seen: `advise` called x + 0.001 Φ(−x)^(−1/1.8) accurate in
 40 of 40 draws, although its variance is infinite. Intervals of a budget missed in 18 to 38 % of cases if
-rare large outputs dominate the variance; such rows now have a note. Intervals of standard deviations by `sample` missed
-in 28 of 100 cases for exp(1.5 x), in 25 for x + 20 (x > 3), in 13 for exp(x), and in 11 and 12 for events
+rare large outputs dominate the variance; such rows now have a note. Intervals of standard deviations by
+`sample` missed in 28 of 100 cases for exp(1.5 x), in 25 for x + 20 (x > 3), in 13 for exp(x), and in 11 and 12 for events
 with the probabilities 0.01 and 0.002, mostly because they were too low. Two rules with equal means were
 distinguished in up to 13 % of cases with lognormal differences of scale 1, and in up to 86 % if 2 % of the
 inputs decide the mean (*first*).
