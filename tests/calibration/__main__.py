@@ -89,13 +89,13 @@ smooth, oscillating, kinked and discontinuous ones.
 | `budget`, 95 % intervals of indices, six functions | 6600 | 5.2 % (4.5 to 6.0) | |
 | verdicts, 3 to 40 replicates, level 0.05 (*first*) | 4000 each | at most 4.4 % | |
 
-Outputs that the samples do not reach are not seen: `advise` called x + 0.001 Φ(−x)^(−1/1.8) accurate in
-40 of 40 draws, although its variance is infinite. Intervals of a budget missed in 18 to 38 % of cases if
-rare large outputs dominate the variance; such rows now have a note. Intervals of standard deviations by
-`sample` missed in 28 of 100 cases for exp(1.5 x), in 25 for x + 20 (x > 3), in 13 for exp(x), and in 11 and 12 for events
-with the probabilities 0.01 and 0.002, mostly because they were too low. Two rules with equal means were
-distinguished in up to 13 % of cases with lognormal differences of scale 1, and in up to 86 % if 2 % of the
-inputs decide the mean (*first*).
+Outputs that the samples do not reach are not seen: `advise` called x + 0.001 Φ(−x)^(−1/1.8) accurate in 40
+of 40 draws, although its variance is infinite. Intervals of a budget missed in 18 to 38 % of cases if rare
+large outputs dominate the variance; such rows now have a note. Intervals of standard deviations by `sample`
+missed in 28 of 100 cases for exp(1.5 x), in 25 for x + 20 (x > 3), in 13 for exp(x), and in 11 and 12 for
+events with the probabilities 0.01 and 0.002, mostly because they were too low. Two rules with equal means
+were distinguished in up to 13 % of cases with lognormal differences of scale 1, and in up to 86 % if 2 % of
+the inputs decide the mean (*first*).
 
 The check of the speed gate found that unchanged plug-ins looked 5 % faster than before, so that slow-downs by
 10 % passed: the processes of the two versions had imported different modules. They now find a rule in the
