@@ -33,8 +33,8 @@ SAMPLES = 4096
 _BATCH_VALUES = 2**18  # input values of a forward pass
 _MOST_VALUES = 2**26  # outputs at all samples of all groups
 _FLAT = 1e-4  # spread of an output, relative to its size, that rounding in float32 would change
-_CONSTANT = {torch.float64: 1e-12}  # spread of an output that counts as constant, relative to its size
-_CONSTANT_SINGLE = 1e-6
+# Spread of an output that counts as constant, relative to its size.
+_CONSTANT_DOUBLE, _CONSTANT_SINGLE = 1e-12, 1e-6
 
 CONSTANT = "the output is constant"
 LINEAR_CONSTANT = "no linear shares: the linearised output is constant"
@@ -79,7 +79,7 @@ def budget_of(
         indices = _sobol_indices(net, law, groups, inputs, others, outputs, other_outputs)
     else:
         note = "; ".join(filter(None, (note, DEPENDENT + _grouping(dependent))))
-    is_constant = _is_constant(outputs, _CONSTANT.get(dtype, _CONSTANT_SINGLE))
+    is_constant = _is_constant(outputs, _CONSTANT_DOUBLE if dtype == torch.float64 else _CONSTANT_SINGLE)
     is_dominated = effective_samples(np.concatenate([outputs, other_outputs])) < FEWEST_EFFECTIVE
     rows = []
     for output in range(outputs.shape[1]):
@@ -278,9 +278,10 @@ def _dependent_groups(law: Law, groups: Sequence[Group]) -> list[list[Group]]:
     correlated = law.covariance[0].numpy() != 0
     links = [[correlated[a.mask][:, b.mask].any() for b in groups] for a in groups]
     count, labels = connected_components(np.array(links), directed=False)
-    return [
-        [group for group, set_ in zip(groups, labels, strict=True) if set_ == label] for label in range(count)
-    ]
+    sets: list[list[Group]] = [[] for _ in range(count)]
+    for group, label in zip(groups, labels, strict=True):
+        sets[label].append(group)
+    return sets
 
 
 def _grouping(dependent: Sequence[Sequence[Group]]) -> str:

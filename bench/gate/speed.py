@@ -203,7 +203,7 @@ def _in_turns(
     repetitions: dict[Pair, int] = {}
     logs: dict[Pair, list[float]] = {}
     for pair in pairs:
-        # A net that neither version supports has not failed.
+        # If neither version supports a net, the older one comes first: there is nothing to compare.
         order = (old, new) if _is_unsupported(new, pair) else (new, old)
         try:
             for worker in order:
