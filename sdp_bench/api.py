@@ -233,6 +233,7 @@ def budget(
     rows: int | None = None,
     net_input: str | int | None = None,
     net_output: str | int | None = None,
+    progress: bool = True,
 ) -> pd.DataFrame:
     """Divide the variance of each output among the inputs, as ``sdp-bench budget`` does.
 
@@ -240,7 +241,7 @@ def budget(
     columns of a CSV file or of a data frame are known by their names. `groups` are columns that belong
     together, ``"speed+slope,temperature"``, or blocks of a signal or an image, ``"8"`` or ``"4x4"``; by
     default they are single inputs or 16 blocks. `samples` times (2 + number of groups) passes are evaluated;
-    `seed` is the random seed of the samples.
+    `seed` is the random seed of the samples. `progress` is whether to print progress on standard error.
 
     The result has the columns of :func:`sdp_bench.bench.budget.budget.budget_of`, preceded by `sigma` and
     `input`. Raises UserError for invalid arguments and RunFailedError if the net fails.
@@ -251,7 +252,8 @@ def budget(
         raise UserError("net is required: an nn.Module, a function that makes one, or text")
     text = _read("groups", values.WORD, groups or None) or ""
     count, number = _read("samples", values.BUDGET_SAMPLES, samples), _read("seed", values.SEED, seed)
-    return budget_on(load_net(), family, sigmas, text, _columns(inputs), count, number)
+    screen = Screen(quiet=not progress)
+    return budget_on(load_net(), family, sigmas, text, _columns(inputs), count, number, progress=screen)
 
 
 def _columns(inputs: Any) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,10 +19,11 @@ from sdp_ref.jacobian.jacobian import jacobian_of
 from sdp_ref.laws import DiagonalGaussian, Gaussian, Law, LocationScale, SplitNormal
 
 from ..errors import MeasuredCodeError, RunFailedError, UserError, measured_code, one_line
-from ..executors.local import Limits, in_separate_process
+from ..executors.local import Limits, in_separate_process, send
 from ..nets.own.inputs import row_seed
 from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN, Noise
+from ..progress import Progress
 from .groups import OTHERS, Group, groups_of
 from .sobol import CONFIDENCE, FEWEST_EFFECTIVE, Indices, effective_samples, sobol_indices
 
@@ -162,6 +162,8 @@ def budget_on(
     columns: Sequence[str] = (),
     samples: int = SAMPLES,
     seed: int = 0,
+    *,
+    progress: Progress,
 ) -> pd.DataFrame:
     """Return the budget of a user's net at all its inputs and noise levels, in a separate process.
 
@@ -183,9 +185,19 @@ def budget_on(
     if columns and len(columns) != math.prod(event):
         columns = ()
     chosen, name = groups_of(groups, event, columns), net.architecture.name
-    rows = in_separate_process(
-        _rows, net, noise, sigmas, chosen, samples, seed, address=name, limits=Limits()
-    )
+    with progress.meter("inputs") as meter:
+        rows = in_separate_process(
+            _rows,
+            net,
+            noise,
+            sigmas,
+            chosen,
+            samples,
+            seed,
+            address=name,
+            limits=Limits(),
+            on_message=lambda step: meter.done(*step, ""),
+        )
     table = pd.DataFrame(rows)
     table.attrs["net"], table.attrs["notes"] = name, [*net.notes, *noise.scale_notes]
     return table
@@ -194,7 +206,7 @@ def budget_on(
 def _rows(
     net: OwnNet, noise: Noise, sigmas: Sequence[float], groups: Sequence[Group], samples: int, seed: int
 ) -> list[dict[Any, Any]]:
-    module, rows = net.build(), []
+    module, rows, finished = net.build(), [], 0
     for sigma in sigmas:
         law = noise.law(net.inputs, sigma, range(len(net.inputs)))
         for number in range(len(net.inputs)):
@@ -206,6 +218,8 @@ def _rows(
             table.insert(0, "sigma", sigma)
             table.insert(1, "input", number)
             rows += table.to_dict("records")
+            finished += 1
+            send((finished, len(sigmas) * len(net.inputs)))
     return rows
 
 
@@ -287,13 +301,10 @@ def _dependent_groups(law: Law, groups: Sequence[Group]) -> list[list[Group]]:
 def _grouping(dependent: Sequence[Sequence[Group]]) -> str:
     """Say which groups to take together, if these are columns of a table and not all of them."""
     sets = [[group.name for group in groups] for groups in dependent]
-    if len(sets) == 1 or any(_BLOCK.search(name) for names in sets for name in names):
+    if len(sets) == 1 or any(group.is_block for groups in dependent for group in groups):
         return ""
     listed = ",".join("+".join(names) for names in sets if OTHERS not in names)
     return f"; take dependent ones together: --groups {listed}"
-
-
-_BLOCK = re.compile(r"[ ,-]")  # in the names of blocks, which cannot be listed
 
 
 def _correlation(inputs: Tensor, output: Array, group: Group) -> dict[str, float]:

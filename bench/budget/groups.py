@@ -27,6 +27,7 @@ class Group:
 
     name: str
     mask: NDArray[np.bool_]
+    is_block: bool = False  # of a signal or an image, so that its name cannot be listed
 
     @property
     def component(self) -> int | None:
@@ -78,11 +79,14 @@ def _blocks(event: tuple[int, ...], rows: int, columns: int, is_grid: bool) -> l
         raise UserError(f"groups '{size}' are more blocks than inputs of shape {event} have")
     indices = np.arange(math.prod(event)).reshape(-1, height, event[-1])
     groups = []
-    for i, band in enumerate(np.array_split(indices, rows, axis=1)):
-        for k, block in enumerate(np.array_split(band, columns, axis=2)):
-            first, last = block[0, 0, 0] % event[-1], block[0, 0, -1] % event[-1]
-            name = f"block {i},{k}" if is_grid else f"{first}-{last}"
-            groups.append(_group(name, block.reshape(-1), indices.size))
+    for band in np.array_split(indices, rows, axis=1):
+        for block in np.array_split(band, columns, axis=2):
+            # Position of the first and the last component of the block in the last two axes.
+            (top, left), (bottom, right) = (divmod(int(block[0].flat[end]), event[-1]) for end in (0, -1))
+            name = f"rows {top}-{bottom} columns {left}-{right}" if is_grid else f"{left}-{right}"
+            mask = np.zeros(indices.size, dtype=bool)
+            mask[block.reshape(-1)] = True
+            groups.append(Group(name, mask, is_block=True))
     return groups
 
 

@@ -197,7 +197,9 @@ def _budget(
     progress.say("uncertainty budget")
     design = settings.design
     try:
-        table = budget_on(net, design.noise, design.sigmas, request.groups, request.columns)
+        table = budget_on(
+            net, design.noise, design.sigmas, request.groups, request.columns, progress=progress
+        )
     except (UserError, RunFailedError) as error:
         progress.say(f"no uncertainty budget: {error}")
         return []

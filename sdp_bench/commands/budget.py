@@ -46,13 +46,16 @@ def budget(
     from sdp_bench.bench.budget.sentences import sentences
     from sdp_bench.bench.nets.own.net import find
     from sdp_bench.bench.noise import noise_of
+    from sdp_bench.progress import Screen
 
     family = noise_of(noise) if noise else None
     if output is not None:
         files.check_writable(output)
     found = find(net, inputs, rows, net_input, net_output)
     columns = files.column_names(inputs)
-    table = budget_on(found, family, sigma, groups or "", columns, samples or SAMPLES, seed)
+    table = budget_on(
+        found, family, sigma, groups or "", columns, samples or SAMPLES, seed, progress=Screen()
+    )
     if output is not None:
         files.write(output, text.table(table).to_csv(index=False))
     for note in table.attrs["notes"]:

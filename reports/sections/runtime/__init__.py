@@ -73,6 +73,8 @@ def blocks(rows: Sequence[Row]) -> Iterator[Context]:
     compared = beside_paper(rows, experiment("runtime_cifar10"))
     for (architecture, phase), group in groupby(compared, lambda pair: (pair[0].architecture, pair[0].phase)):
         pairs = list(group)
+        if all(row.method == REGULAR for row, _ in pairs):
+            continue  # its time only serves to extrapolate those of rules
         first_row, _ = pairs[0]
         yield {
             "title": f"{_title(architecture)}, {_PHASES.get(phase, phase)}",
