@@ -34,6 +34,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS, COMMITTED = ROOT / ".asv/results", ROOT / "benchmarks/results"
 RUNTIME = "reports/baselines/runtime.csv"
 """Committed times of ``sdp-bench runtime``."""
+GATE = "reports/baselines/ci.json"
+"""Committed predictions with which ``sdp-bench check`` compares."""
 FIRST = (0, 15)
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 SERIES = ["machine", "cpu", "environment", "benchmark", "parameters"]
@@ -163,19 +165,25 @@ def last_step(commits: Sequence[str], steps: Sequence[tuple[Any, ...]]) -> dict[
 
 
 def latest_change(frame: pd.DataFrame) -> str:
-    """Say which benchmark changed last, and by how much."""
+    """Say which benchmark changed last and by how much, and which releases are not measured."""
     newest = label(frame["commit"].iloc[-1])
     dates = frame.drop_duplicates("commit").set_index("commit")["date"]
     changed = [one for one in series(frame) if one["step"]]
-    if not changed:
-        return f"No benchmark changed up to {newest}."
-    last = max(changed, key=lambda one: dates[one["step"]["first"]])
-    step = last["step"]
-    return (
-        f"Last change up to {newest}: {last['benchmark']} ({last['parameters'] or 'no parameters'}) "
-        f"changed by {step['change']} in {label(step['first'])}, "
-        f"from {number(step['before'])} to {number(step['after'])}."
-    )
+    text = f"No benchmark changed up to {newest}."
+    if changed:
+        last = max(changed, key=lambda one: dates[one["step"]["first"]])
+        step = last["step"]
+        text = (
+            f"Last change up to {newest}: {last['parameters'] or last['benchmark']}, {step['change']} in "
+            f"{label(step['first'])}, from {number(step['before'])} to {number(step['after'])} "
+            f"({last['benchmark']})."
+        )
+    versions = list(_releases().values())
+    later = versions[versions.index(newest) + 1 :] if newest in versions else []
+    if later:
+        unmeasured = later[0] if len(later) == 1 else f"{later[0]} to {later[-1]}"
+        text += f" Not measured: {unmeasured}."
+    return text
 
 
 def line(numbers: Sequence[float], names: Sequence[str], steps: Sequence[tuple[Any, ...]]) -> str:
@@ -207,21 +215,26 @@ def line(numbers: Sequence[float], names: Sequence[str], steps: Sequence[tuple[A
 
 
 def baselines(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the age of each baseline: of asv's results by machine, and of the report's runtimes."""
+    """Return the age of each baseline: of asv's results by machine, and of the committed files."""
     rows = []
     for (machine, cpu, environment), values in frame.groupby(SERIES[:3], sort=False):
         newest = values.iloc[-1]
-        about = {"name": f"asv, {machine}", "processor": cpu, "environment": environment}
+        about = {"name": f"speed of versions: asv, {machine}", "processor": cpu, "environment": environment}
         rows.append(about | {"commit": newest["commit"], "date": values["measured"].max()})
-    try:
-        commit, _, date = git("log", "-1", "--format=%H %cI", "--", RUNTIME).strip().partition(" ")
-    except (subprocess.CalledProcessError, FileNotFoundError):
-        commit = date = ""
-    if commit:
-        timed = pd.read_csv(ROOT / RUNTIME, nrows=1).iloc[0]
-        about = {"name": f"runtime of the report: {RUNTIME}", "processor": timed["device"]}
-        about["environment"] = f"torch {timed['torch']}"
-        rows.append(about | {"commit": commit, "date": pd.Timestamp(date)})
+    timed = pd.read_csv(ROOT / RUNTIME, nrows=1).iloc[0]
+    gate = json.loads((ROOT / GATE).read_text(encoding="utf-8"))["environment"]
+    about_files = {
+        f"speed of rules in the report: {RUNTIME}": (["--", RUNTIME], timed["device"], timed["torch"]),
+        f"accuracy in the regression gate: {GATE}": ([gate["commit"]], gate["cpu"], gate["torch"]),
+    }
+    for name, (selection, processor, torch) in about_files.items():
+        try:
+            commit, _, date = git("log", "-1", "--format=%H %cI", *selection).strip().partition(" ")
+        except (subprocess.CalledProcessError, FileNotFoundError):
+            continue
+        if commit:
+            about = {"name": name, "processor": processor, "environment": f"torch {torch}"}
+            rows.append(about | {"commit": commit, "date": pd.Timestamp(date)})
     now = datetime.now(UTC)
     for row in rows:
         row["label"] = label(row["commit"])

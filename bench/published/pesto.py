@@ -62,7 +62,7 @@ def inputs() -> np.ndarray:
 
 NET = PublishedNet(
     name="pesto",
-    title="pitch of a spectrum (PESTO)",
+    title="pitch of an audio spectrum (PESTO)",
     package="pesto-pitch",
     version="2.0.1",
     weights="pesto/weights/mir-1k.ckpt",

@@ -89,7 +89,7 @@ def _vowel(time: np.ndarray, pitch: float, formants: tuple[int, ...]) -> np.ndar
 
 NET = PublishedNet(
     name="silero",
-    title="probability of speech (Silero VAD, recurrent)",
+    title="probability of speech in audio (Silero VAD, recurrent)",
     package="silero-vad",
     version="6.2.3",
     weights="silero_vad/data/silero_vad_16k.safetensors",

@@ -71,7 +71,7 @@ def _voices(speakers: range, seed: int) -> np.ndarray:
 
 NET = PublishedNet(
     name="speaker",
-    title="similarity of voices (speaker encoder of Resemblyzer, recurrent)",
+    title="similarity of voices in audio (speaker encoder of Resemblyzer, recurrent)",
     package="resemblyzer",
     version="0.1.4",
     weights="resemblyzer/pretrained.pt",

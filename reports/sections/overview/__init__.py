@@ -42,7 +42,8 @@ def _over_floor(
 
 
 def _shared(score: float) -> str:
-    return labels.number(1 - score, 2)
+    # The interval of a mean can exceed what a total variation can be.
+    return labels.number(1 - min(max(score, 0.0), 1.0), 2)
 
 
 def _factor(score: float) -> str:

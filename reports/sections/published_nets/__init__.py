@@ -17,6 +17,9 @@ from ..overview import published_of
 if TYPE_CHECKING:
     from ...recommendation.answers import Recommendation
 
+ACCURATE, INACCURATE, UNDECIDED = "accurate", "inaccurate", "undecided"
+"""Outcomes of linearisation, whose mean error is compared with the limit of a use."""
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -61,12 +64,18 @@ class PublishedNets(Section):
         suite = results.committed or results
         uses = [use.name for use in USES if any(answer.for_use(use.name) for answer in answers)]
         compared = transfers(suite, measurements, published_of(results))
+        of_linearisation = outcomes(answers)
+        by_net = {
+            key: rows.sort_values("sigma")["outcome"].to_list()
+            for key, rows in of_linearisation.groupby(["net", "use"])
+        }
         judged = pd.DataFrame([row for answer in answers for row in answer.judged])
         return {
             "nets": answers,
             "uses": uses,
             "limits": {use.name: use.limit for use in USES},
-            "summary": summary(answers).to_dict("index"),
+            "by_net": by_net,
+            "summary": summary(of_linearisation).to_dict("index"),
             "ties": ties(answers, results.traits),
             "install": install_command(published_nets()),
             "transfers": compared,
@@ -105,33 +114,39 @@ def answers_by_net(frame: pd.DataFrame, traits: RuleTraits) -> Iterator[Answers]
         )
 
 
-def summary(answers: Sequence[Answers]) -> pd.DataFrame:
-    """Count settings (a net at a noise level) by use and by whether linearisation is accurate there.
+def outcomes(answers: Sequence[Answers]) -> pd.DataFrame:
+    """Whether linearisation is accurate for the measured inputs of each net, at each noise level and use.
 
-    The index has the uses; the columns are "nets", "settings", "accurate", "inaccurate" and "undecided", and
-    the 95 % interval of the accurate share over nets, "low" and "high". The accuracy is that for the measured
-    inputs.
+    The columns are "use", "net", "sigma" and "outcome": "accurate", "inaccurate" or "undecided".
     """
-    from .comparison import share_interval
-
-    words = {True: "accurate", False: "inaccurate", None: "undecided"}
+    words = {True: ACCURATE, False: INACCURATE, None: UNDECIDED}
     rows = [
         {
             "use": answer.use.name,
             "net": of_net.net.name,
-            "outcome": words[answer.linear.is_small_here] if answer.linear else "inaccurate",
+            "sigma": answer.sigma,
+            "outcome": words[answer.linear.is_small_here] if answer.linear else INACCURATE,
         }
         for of_net in answers
         for answer in of_net.recommendations
         if answer.linear or (answer.use.name, answer.sigma) in of_net.infinite
     ]
-    table = pd.DataFrame(rows, columns=["use", "net", "outcome"])
-    counts = table.groupby(["use", "outcome"], sort=False).size().unstack(fill_value=0)
-    counts = counts.reindex(columns=list(words.values()), fill_value=0)
+    return pd.DataFrame(rows, columns=["use", "net", "sigma", "outcome"])
+
+
+def summary(outcomes: pd.DataFrame) -> pd.DataFrame:
+    """Count settings (a net at a noise level) by use and outcome.
+
+    The index has the uses; the columns are "nets", "settings", the outcomes, and the 95 % interval of the
+    accurate share over nets, "low" and "high".
+    """
+    from .comparison import share_interval
+
+    counts = outcomes.groupby(["use", "outcome"], sort=False).size().unstack(fill_value=0)
+    counts = counts.reindex(columns=[ACCURATE, INACCURATE, UNDECIDED], fill_value=0)
     counts.insert(0, "settings", counts.sum(axis=1))
-    counts.insert(0, "nets", table.groupby("use")["net"].nunique())
-    outcomes = table.assign(accurate=table["outcome"] == "accurate")
-    for use, of_use in outcomes.groupby("use"):
+    counts.insert(0, "nets", outcomes.groupby("use")["net"].nunique())
+    for use, of_use in outcomes.assign(accurate=outcomes["outcome"] == ACCURATE).groupby("use"):
         counts.loc[use, ["low", "high"]] = share_interval(of_use, "accurate")
     return counts
 

@@ -145,7 +145,7 @@ def equal_compute(results: Results, judged: pd.DataFrame) -> list[tuple[str, str
         row["noise"]: row for row in shares(of_rule.assign(noise=noise), ["noise"]).to_dict("records")
     }
     return table + [
-        ("trained for this report", name, of_suite[name]) for name in SUITE_NOISES if name in of_suite
+        ("nets trained for this report", name, of_suite[name]) for name in SUITE_NOISES if name in of_suite
     ]
 
 

@@ -13,9 +13,10 @@ from sdp_bench.reports.sections.overview import (
     uses_that_differ,
     which_rule,
 )
-from sdp_bench.reports.sections.published_nets import PublishedNets, answers_by_net, summary
+from sdp_bench.reports.sections.published_nets import PublishedNets, answers_by_net, outcomes, summary
 from sdp_bench.reports.sections.published_nets.comparison import transfers
 from tests.reports import made_up
+from tests.reports.helpers import plain_text
 from tests.reports.made_up import TRAITS, checked
 
 COUNTS = (10, 100, 1000)
@@ -68,7 +69,7 @@ def test_samples_that_are_as_accurate_as_linearisation(error, samples, verdict):
         assert (bound, count) == (samples[0], pytest.approx(samples[1]))
     assert set(verdicts(pd.DataFrame(answers.judged))) == {verdict}
     is_accurate = verdict == "inside"
-    assert summary([answers]).loc["class", "accurate"] == (3 if is_accurate else 0)
+    assert summary(outcomes([answers])).loc["class", "accurate"] == (3 if is_accurate else 0)
 
 
 def test_a_predicted_spread_of_0_is_an_inaccurate_linearisation():
@@ -77,7 +78,7 @@ def test_a_predicted_spread_of_0_is_an_inaccurate_linearisation():
     (answers,) = answers_by_net(checked(frame.assign(value=frame["value"].mask(is_linear, 0.0))), TRAITS)
     use = "standard deviations and intervals"
     assert answers.infinite == {(use, 1.0)}
-    counts = summary([answers]).loc[use]
+    counts = summary(outcomes([answers])).loc[use]
     assert counts["settings"] == 3
     assert counts["inaccurate"] >= 1
 
@@ -125,8 +126,15 @@ def test_the_page_answers_for_each_net(frame, suite):
     assert [answers.net.name for answers in context["nets"]] == list(NETS)
     page = made_up.rendered(PublishedNets(), **context)
     assert "Is linearisation enough?" in page
-    assert page.count("<h3") == 3 + len(context["uses"])
+    assert page.count("<h3") == 4 + len(context["uses"])
     assert PublishedNets().build(made_up.Results(suite)) is None
+
+
+@pytest.mark.parametrize(("error", "words"), [(0.001, "yes, yes, yes"), (0.5, "no, no, no")])
+def test_the_first_table_says_whether_linearisation_is_enough(suite, error, words):
+    results = made_up.Results(pd.concat([with_errors(error), suite], ignore_index=True))
+    page = made_up.rendered(PublishedNets(), **PublishedNets().build(results))
+    assert f"{words} 3 1,000,000 accurate in" in plain_text(page)  # inputs and samples follow
 
 
 def test_nothing_is_recommended_if_most_rules_are_tied(frame, suite):
