@@ -196,7 +196,7 @@ def budget_on(
             seed,
             address=name,
             limits=Limits(),
-            on_message=lambda step: meter.done(*step, ""),
+            on_message=lambda step: meter.done(step[0], step[1], ""),
         )
     table = pd.DataFrame(rows)
     table.attrs["net"], table.attrs["notes"] = name, [*net.notes, *noise.scale_notes]

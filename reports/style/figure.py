@@ -460,7 +460,10 @@ def over_scale(
                         values.index, low, high, color=line.style.colour, linewidth=0.9, alpha=0.6,
                         gid=line.style.series,
                     )  # fmt: skip
-                    tips = [f"{tip} ± {number(sd)} (standard deviation)" for tip, sd in zip(tips, spread, strict=True)]
+                    tips = [
+                        f"{tip} ± {number(sd)} (standard deviation)"
+                        for tip, sd in zip(tips, spread, strict=True)
+                    ]
                 mark = {"gid": marked(line.style.label, tips), "markersize": 3}
                 axes.plot(values.index, values, **line.style.line | mark)
         log_scale(axes.xaxis)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...recommendation.answers import Recommendation
 
 ACCURATE, INACCURATE, UNDECIDED = "accurate", "inaccurate", "undecided"
-"""Outcomes of linearisation, whose mean error is compared with the limit of a use."""
+"""Outcomes of linearisation: its mean error is compared with the limit of a use."""
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,11 @@ def test_the_page_has_the_last_step_of_each_benchmark_with_its_commits(tmp_path)
     assert step["after"] == pytest.approx(6, rel=0.01)
     text = plain_text((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert f"{HASHES[15][:8]} {HASHES[16][:8]}" in text
-    assert f"a.time_steps (no parameters) changed by {step['change']} in {HASHES[16][:8]}" in text
-    (baseline,) = (row for row in history.baselines(frame) if row["name"] == "asv, mine")
+    assert f"a.time_steps, {step['change']} in {HASHES[16][:8]}" in text
+    names = [row["name"] for row in history.baselines(frame)]
+    assert names[0] == "speed of versions: asv, mine"
+    assert all((history.ROOT / name.partition(": ")[2]).is_file() for name in names[1:])
+    baseline = history.baselines(frame)[0]
     assert (baseline["day"], baseline["since"], baseline["label"]) == ("2026-11-20", None, HASHES[-1][:8])
 
 
