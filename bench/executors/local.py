@@ -224,7 +224,7 @@ class _Server:
         let_threads_sleep()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["sdp_bench.bench.runs.preloaded"])
-        with uninterrupted():
+        with uninterrupted(), _safe_path():
             forkserver.ensure_running()
         return context
 
@@ -249,6 +249,23 @@ class _Server:
             return process(*args)
         except (OSError, EOFError) as error:
             raise WorkerError(f"no worker process could be started ({error})") from error
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Start processes that do not import the standard library from the working folder (Python's option -P).
+
+    It may contain a user's queue.py.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 _SERVER = _Server()

@@ -152,6 +152,19 @@ def test_a_script_is_not_run_again_and_its_output_is_its_own(tmp_path):
     assert "words of a worker" in ended.stderr
 
 
+def test_files_in_the_working_folder_do_not_replace_the_standard_library(tmp_path):
+    for name in ("colorsys.py", "queue.py", "random.py"):
+        (tmp_path / name).touch()
+    script = tmp_path / "scripts" / "script.py"  # the folder of a script does replace it
+    script.parent.mkdir()
+    script.write_text(
+        "from sdp_bench.bench.executors.local import in_separate_process\n"
+        "print(in_separate_process(abs, -3))\n"
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n"
+
+
 def test_an_error_of_a_call_reaches_the_caller_and_the_worker_goes_on(executor):
     with pytest.raises(ValueError, match="no good"):
         executor.submit(fail).result()
