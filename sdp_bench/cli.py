@@ -85,8 +85,10 @@ def main() -> None:
 def _ended() -> int:
     """Run a command and return its exit code; errors from elsewhere print one line on standard error."""
     streams = sys.stdout, sys.stderr
-    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
-        signal.signal(signal.SIGINT, _Interrupt())
+    interrupt = _Interrupt()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):
+            signal.signal(number, interrupt)
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -99,8 +101,8 @@ def _ended() -> int:
         if isinstance(error.__cause__, EOFError):  # click treats it as an interrupt at a prompt
             return _failed(error.__cause__)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Python resets other handlers before it ends
-        _say("interrupted; finished measurements are stored, and the same command resumes a run")
-        return INTERRUPTED
+        _say("interrupted; a run keeps its finished measurements, and the same command resumes it")
+        return interrupt.exit_code
     except SystemExit as stop:
         # If the reader closed the pipe, click and rich exit with the code of a bad verdict. Click replaces
         # the streams in this case.
@@ -116,17 +118,22 @@ def _ended() -> int:
 
 
 class _Interrupt:
-    """Handler of interrupts: the first one ends the command, the next ones do not cut its clean-up short."""
+    """Handler of interrupts and of termination.
+
+    The first signal ends the command, and the next ones do not cut its clean-up short.
+    """
 
     def __init__(self) -> None:
         self._first: float | None = None
+        self.exit_code = INTERRUPTED
 
-    def __call__(self, *_: object) -> None:
+    def __call__(self, number: int, _: object) -> None:
         if self._first is None:
             self._first = time.monotonic()
+            self.exit_code = 128 + number  # as a shell reports it
             raise KeyboardInterrupt
         if time.monotonic() - self._first > _CLEAN_UP:
-            os._exit(INTERRUPTED)
+            os._exit(self.exit_code)
 
 
 def _failed(error: BaseException) -> int:

@@ -186,7 +186,8 @@ def _wait_for_groups(folder, count):
 
 
 @pytest.mark.slow
-def test_interrupting_keeps_what_is_finished_and_exits_130(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_a_run_keeps_what_is_finished(tmp_path, number):
     many = ",".join(f"{k / 10}" for k in range(1, 201))  # more than are done before the signal comes
     # A shell lets its background jobs ignore the signal, and their children inherit that, but no handler.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -196,10 +197,10 @@ def test_interrupting_keeps_what_is_finished_and_exits_130(tmp_path):
         signal.signal(signal.SIGINT, handler)
     _wait_for_groups(tmp_path / "results", 2)
     for _ in range(3):  # somebody in a hurry
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         time.sleep(0.1)
     _, err = running.communicate(timeout=60)
-    assert running.returncode == 130
+    assert running.returncode == 128 + number
     assert "resumes" in err
     assert "Traceback" not in err
     stored = read(tmp_path / "results")
