@@ -123,7 +123,7 @@ class Noise:
             return ""
         replaced = "rules of moments take it for the Gaussian with its mean and covariance"
         if bool((law.mean.abs() > _CENTRED * law.variance.sqrt()).any()):
-            replaced += "; its mean is not 0, so the mean of the noisy input is not the input"
+            replaced += "; its mean is not 0, so rules start from another mean than the input"
         return f"{self.name} noise: {replaced}"
 
     @property

@@ -75,7 +75,9 @@ class Error:
 
     `floors` are the scores of an exact rule, 0 if unknown. `inputs` numbers the inputs. `half_width` is half
     of the 95 % interval of the mean over these inputs alone, from the errors of the measurements (0 if
-    unknown). `direction` is the mean logarithm of ratios, NaN for other metrics.
+    unknown). `direction` is the mean logarithm of ratios, NaN for other metrics. `worst` is the largest
+    score, of a single output if a score is a mean over outputs, and `worst_place` names its output and input;
+    it is empty for a single output and input.
     """
 
     use: Use
@@ -85,14 +87,12 @@ class Error:
     inputs: Sequence[float]
     half_width: float
     direction: float
+    worst: float
+    worst_place: str
 
     @property
     def score(self) -> float:
         return float(self.scores.mean())
-
-    @property
-    def worst(self) -> float:
-        return float(self.scores.max())
 
     @functools.cached_property
     def bounds(self) -> tuple[float, float]:
@@ -173,8 +173,8 @@ class Error:
 
     @property
     def worst_text(self) -> str:
-        """The largest error of an input, and the number of the input; empty for a single input."""
-        if len(self.inputs) == 1:
+        """The largest error and its place; empty for a single output and input."""
+        if not self.worst_place:
             return ""
         if self.metric.name == "tv_class":
             text = f"{labels.number(100 * self.worst)} points"
@@ -183,7 +183,7 @@ class Error:
             text = f"a factor of {labels.number(factor, 3 if factor < 2 else None)}"
         else:
             text = labels.number(self.worst)
-        return f"{text} (input {self.inputs[int(self.scores.argmax())]:g})"
+        return f"{text} ({self.worst_place})"
 
 
 def _is_small(low: float, high: float, limit: float) -> bool | None:
@@ -317,23 +317,50 @@ def _errors_of_rules(
     use: Use, metric: Metric, replicates: Replicates, setting: pd.DataFrame, components: pd.DataFrame
 ) -> dict[str, Error]:
     """Errors of the compared rules in one setting, references included."""
-    ratios = components.groupby("rule", observed=True)["value"]
+    of_rules = dict(list(components.groupby("rule", observed=True)))
     errors = {}
     for rule in replicates.rules:
         rows = setting[setting["rule"] == rule]
         values, exact = rows["value"].to_numpy(), rows["floor"].to_numpy()
         floors = metric.score(exact, exact)
+        scores = metric.score(values, exact)
         half_width = replicates.half_width_here(rule)
+        direction = math.nan
+        worst, worst_place = _worst(scores, rows["input"])
+        if metric.better == "one":
+            logarithms = np.log(of_rules[rule]["value"])
+            direction = float(logarithms.mean())
+            if of_rules[rule]["component"].nunique() > 1:
+                worst, worst_place = _worst_component(logarithms, of_rules[rule])
         errors[rule] = Error(
             use,
             metric,
-            scores=metric.score(values, exact),
+            scores=scores,
             floors=np.where(np.isfinite(floors), floors, 0.0),
             inputs=rows["input"].tolist(),
             half_width=0.0 if math.isnan(half_width) else half_width,
-            direction=float(np.log(ratios.get_group(rule)).mean()) if metric.better == "one" else math.nan,
+            direction=direction,
+            worst=worst,
+            worst_place=worst_place,
         )
     return errors
+
+
+def _worst(scores: NDArray[np.float64], inputs: pd.Series) -> tuple[float, str]:
+    """The largest score and its input; no name for a single input."""
+    row = int(scores.argmax())
+    return float(scores[row]), f"input {inputs.iloc[row]:g}" if len(inputs) > 1 else ""
+
+
+def _worst_component(logarithms: pd.Series, rows: pd.DataFrame) -> tuple[float, str]:
+    """The largest logarithm of a ratio in size, and its output and input."""
+    position = int(logarithms.abs().to_numpy().argmax())
+    row = rows.iloc[position]
+    component = str(row["component"])
+    place = f"output {component}" if component.partition(" ")[0].isdecimal() else component
+    if rows["input"].nunique() > 1:
+        place += f" at input {row['input']:g}"
+    return float(abs(logarithms.iloc[position])), place
 
 
 def _recommended_rule(

@@ -186,7 +186,11 @@ inputs = functools.partial(
     values.FILE,
 )
 net_input = option("--net-input", "Name or position (0, 1, ...) of the noisy input.", metavar="NAME")
-net_output = option("--net-output", "Key, field or position of the output: logits, 0, ...", metavar="NAME")
+net_output = option(
+    "--net-output",
+    "Key, field or position of the output, or a column of a single one: logits, 0, ...",
+    metavar="NAME",
+)
 has_class = option(
     "--class/--no-class",
     "Whether the largest output is a decision; --no-class omits the use 'class', for regression.",

@@ -382,6 +382,18 @@ def test_the_worst_ratio_is_a_factor_in_both_directions():
         assert answer_of(changed, use).linear.worst_text.startswith("a factor of 1.250 ")
 
 
+def test_the_worst_ratio_is_that_of_a_single_output():
+    data, use = own_net(3), "standard deviations and intervals"
+    is_ratio = data["metric"] == "std_ratio"
+    one = data[is_ratio].drop_duplicates(["input", "sigma", "rule"]).assign(component="0", value=1.0)
+    other = one.assign(component="1")
+    is_worst = (other["input"] == other["input"].min()) & (other["sigma"] == 1.0)
+    other.loc[is_worst, "value"] = 0.5
+    both = checked(pd.concat([data[~is_ratio], one, other], ignore_index=True))
+    number = f"{other['input'].min():g}"
+    assert answer_of(both, use).linear.worst_text == f"a factor of 2.00 (output 1 at input {number})"
+
+
 def test_an_uncertainty_budget_is_a_section_and_a_table(tmp_path):
     row = {"sigma": 0.1, "input": 0, "output": 0, "note": "", "linear": 0.5}
     shares = {"first": 0.25, "first_low": 0.2, "first_high": 0.3, "total": 0.75, "total_low": 0.7}

@@ -75,7 +75,10 @@ def dtype_of(net: nn.Module) -> torch.dtype:
 
 
 def picked(made: Any, path: str) -> Any:
-    """Return a part of a net's result, by keys, fields and indices separated by dots."""
+    """Return a part of a net's result, by keys, fields and indices separated by dots.
+
+    An index into a tensor of shape (B, m) selects a column, and keeps its dimension.
+    """
     for part in path.split(".") if path else ():
         inside = parts_of(made)
         if part not in inside:
@@ -102,6 +105,8 @@ def parts_of(made: Any) -> dict[str, Any]:
         return {str(key): value for key, value in made.items()}
     if is_dataclass(made) and not isinstance(made, type):
         return {item.name: getattr(made, item.name) for item in fields(made)}
+    if isinstance(made, Tensor) and made.ndim == 2:
+        return {str(index): made[:, index : index + 1] for index in range(made.shape[1])}
     if isinstance(made, Sequence) and not isinstance(made, str | bytes):
         by_name = dict(zip(getattr(made, "_fields", ()), made, strict=False))  # of a named tuple
         return by_name | {str(index): value for index, value in enumerate(made)}

@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import sdp_ref as sr
 from sdp_bench.bench.errors import UserError
 from sdp_bench.bench.nets.own import net as own
+from sdp_bench.bench.nets.own.inputs import Ports
 
 FILE = """
 import numpy as np
@@ -113,6 +117,7 @@ def found(tmp_path_factory):
         ("Nested", TABLE, None, r"dict of a \(tuple\), c \(6,\) .*: --net-output a$"),
         ("first", SEQUENCES, None, "--net-output 0"),
         ("Squeezed", TABLE, None, r"1 input, got shape \(\); write `return output\.reshape\(len\(x\), -1\)`"),
+        ("Predict", TABLE, "2", r"no output '2': there are 0, 1 in a tensor of shape"),
         ("second", SEQUENCES, "0", "construct it with batch_first=True"),
         ("first", SEQUENCES, "1.0", r"return output\.transpose\(0, 1\)"),
     ],
@@ -131,6 +136,8 @@ def test_an_error_shows_the_line_to_write(found, name, inputs, output, line):
         ("SameType", TABLE, None, (2,)),
         ("Nested", TABLE, "a.1.b", (4,)),
         ("Nested", TABLE, "c", ()),
+        ("Nested", TABLE, "a.0.3", (1,)),
+        ("Predict", TABLE, "1", (1,)),
         ("first", SEQUENCES, "0", (6, 5)),
         ("Unsqueezed", TABLE, None, (1,)),
         ("State", SEQUENCES, None, (1, 5)),
@@ -138,3 +145,14 @@ def test_an_error_shows_the_line_to_write(found, name, inputs, output, line):
 )
 def test_with_this_line_the_net_is_found(found, name, inputs, output, shape):
     assert found(name, inputs, output).architecture.output_shape == shape
+
+
+@pytest.mark.parametrize("rule", ["sdp", "marginal_sdp", "moment_matching", "unscented", "dvia"])
+def test_a_column_has_the_marginal_law_of_all_outputs(rule):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    law = sr.DiagonalGaussian(torch.randn(2, 4), torch.full((2, 4), 0.09))
+    everything = sr.propagate(net, law, rule)
+    column = sr.propagate(Ports(output="1").wrap(net).eval(), law, rule)
+    torch.testing.assert_close(column.mean, everything.mean[:, 1:2])
+    torch.testing.assert_close(column.variance, everything.variance[:, 1:2])
