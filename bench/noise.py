@@ -123,7 +123,9 @@ class Noise:
             return ""
         replaced = "rules of moments take it for the Gaussian with its mean and covariance"
         if bool((law.mean.abs() > _CENTRED * law.variance.sqrt()).any()):
-            replaced += "; its mean is not 0, so rules start from another mean than the input"
+            replaced += (
+                "; its mean is not 0, and rules linearise at the mean of the noisy input, not at the input"
+            )
         return f"{self.name} noise: {replaced}"
 
     @property

@@ -237,7 +237,7 @@ def test_split_normal_noise_has_its_mode_at_the_input_and_its_mean_elsewhere(tex
     mean = math.sqrt(2 / math.pi) * (above - below)
     np.testing.assert_allclose(law.mean[0], [1, 2, 3] + 0.5 * mean, rtol=1e-6)
     assert within(draws, mean)
-    assert "the mean of the noisy input is not the input" in noise_of(text).note
+    assert "linearise at the mean of the noisy input" in noise_of(text).note
 
 
 @pytest.mark.parametrize(
