@@ -1,8 +1,8 @@
 """Advice on linearisation without an oracle: how accurate it is for a net, from 10 000 forward passes.
 
 The outputs at ``x + z``, with noise ``z``, are paired with their linearisation at the same ``z``. Each error
-has an interval for the sampling noise, and is compared with thresholds that were chosen on other nets. While
-an interval contains the limit, the number of passes is doubled, up to 40 000.
+has an interval for the sampling noise. While an interval contains the limit of a use, the number of passes is
+doubled, up to 40 000; the advice is then undecided.
 :mod:`sdp_bench.bench.advice.calibration` measures how often the advice is wrong.
 """
 
@@ -30,7 +30,7 @@ from ..nets.own.net import OwnNet
 from ..noise import GAUSSIAN, Noise
 from ..progress import Progress
 from .estimates import Interval, class_error, deviations_error, distribution_error
-from .thresholds import CLASS, DEVIATIONS, DISTRIBUTION, LIMITS, MAX_SAMPLES, SAMPLES, outcome_of
+from .outcomes import CLASS, DEVIATIONS, DISTRIBUTION, LIMITS, MAX_SAMPLES, SAMPLES, outcome_of
 
 Array = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Nets of the calibration: families that determine the thresholds of the advice, and families held out."""
+"""Nets of the calibration: families on which the advice was developed, and families held out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..published import published_net
 
 SIGMAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Noise levels; half of them for images, with values between 0 and 1."""
-FITTED = (
+DEVELOPMENT = (
     "iris-relu",
     "mnist-mlp-relu",
     "random-relu",
@@ -35,7 +35,7 @@ FITTED = (
     "waves",
     "trained-cubic",
 )
-"""Families of nets that determine the thresholds; all others are held out."""
+"""Families of nets on which the method was developed; all others are held out."""
 _COMMITTED = (
     "iris-relu-1x100",
     "iris-relu-2x100",
@@ -62,8 +62,8 @@ class Subject:
     """Whether the largest output is a decision."""
 
     @property
-    def fitted(self) -> bool:
-        return self.family in FITTED
+    def held_out(self) -> bool:
+        return self.family not in DEVELOPMENT
 
 
 def subjects() -> Iterator[Subject]:

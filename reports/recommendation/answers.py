@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ...bench.advice.thresholds import DEVIATIONS, LIMITS, outcomes
+from ...bench.advice.outcomes import DEVIATIONS, LIMITS, outcomes
 from ...bench.metrics import Metric, recorded_metric
 from ...bench.metrics.references import ORACLE_MOMENTS
 from ..statistics.bounds import inputs_to_show_large, inputs_to_show_small, lower_bound, upper_bound

@@ -34,11 +34,11 @@ def advise(
 
     NET is path/to/my_net.py:build, package.module:build, a file .pt2 (torch.export) or .onnx, or
     published:NAME. The noise must be Gaussian. For each input and noise level the net is evaluated at 10,000
-    samples, or up to 40,000 near a limit. The last lines state how often such advice was wrong on nets that
-    played no part in its thresholds. `sdp-bench validate --net` measures all rules.
+    samples, or up to 40,000 near a limit. The last lines state how often such advice was wrong on other nets.
+    `sdp-bench validate --net` measures all rules.
     """
     from sdp_bench.bench.advice.advice import advise_on
-    from sdp_bench.bench.advice.thresholds import sentences
+    from sdp_bench.bench.advice.outcomes import sentences
     from sdp_bench.bench.nets.own.net import find
     from sdp_bench.bench.noise import noise_of
     from sdp_bench.progress import Screen

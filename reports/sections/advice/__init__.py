@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ....bench.advice.thresholds import LIMITS, MAX_SAMPLES, NEAR, SAMPLES, WIDER, calibration, rates
+from ....bench.advice.outcomes import LIMITS, MAX_SAMPLES, NEAR, SAMPLES, WIDER, rates
 from ...results import Results
 from ...section import Context, Section
 from ...site import CHOICE
@@ -32,5 +32,4 @@ class AdviceOnLinearisation(Section):
             ],
             "families": families,
             "uses": list(LIMITS),
-            "fitted": int((~calibration().drop_duplicates("net")["held_out"]).sum()),
         }

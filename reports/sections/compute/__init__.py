@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ....bench.advice import thresholds as advice
+from ....bench.advice import outcomes as advice
 from ....bench.studies.compute import BATCH, BRIER, EXPERIMENT, RULES, SAMPLERS, SIZES, TRAININGS, USES
 from ...results import Results
 from ...section import Context, Section

@@ -11,9 +11,7 @@ from torch import nn
 from sdp_bench.bench.advice import calibration as study
 from sdp_bench.bench.advice.advice import advise, estimated, paired_outputs, samples_for
 from sdp_bench.bench.advice.estimates import class_error, deviations_error
-from sdp_bench.bench.advice.subjects import FITTED, kink, subjects
-from sdp_bench.bench.advice.thresholds import (
-    ALLOWED,
+from sdp_bench.bench.advice.outcomes import (
     CLASS,
     DEVIATIONS,
     DISTRIBUTION,
@@ -23,13 +21,12 @@ from sdp_bench.bench.advice.thresholds import (
     SAMPLES,
     WIDER,
     calibration,
-    near,
     outcome_of,
     outcomes,
     rates,
     sentences,
-    thresholds,
 )
+from sdp_bench.bench.advice.subjects import DEVELOPMENT, kink, subjects
 from sdp_ref.laws import DiagonalGaussian
 
 
@@ -174,8 +171,8 @@ def rows_of(use, *intervals):
 @pytest.mark.parametrize("use", LIMITS)
 def test_undecided_inputs_alone_give_no_decision(use):
     """However many they are, and wherever their intervals are."""
-    low, high = thresholds()[use]
-    for interval in ((0.0, 1.01 * low), (0.99 * high, 5 * high), (0.0, 5 * high)):
+    limit = LIMITS[use]
+    for interval in ((0.0, 1.01 * limit), (0.99 * limit, 5 * limit), (0.0, 5 * limit)):
         (row,) = outcomes(rows_of(use, *[interval] * 100)).to_dict("records")
         assert (row["outcome"], row["undecided"]) == ("undecided", 100)
 
@@ -264,18 +261,9 @@ def test_with_infinite_variance_no_number_of_samples_is_named():
     assert "draw more than 10,000 samples: few outputs determine the standard deviations" in line
 
 
-def test_thresholds_are_wrong_in_the_allowed_share_of_the_fitted_nets_near_the_limits():
-    fitted = near(calibration().query("not held_out"), WIDER)
-    for use, (low, high) in thresholds().items():
-        rows = fitted[fitted["use"] == use]
-        assert low <= LIMITS[use] <= high
-        assert (~rows["small"][rows["high"] <= low]).mean() <= ALLOWED
-        assert rows["small"][rows["low"] > high].mean() <= ALLOWED
-
-
 def test_families_of_held_out_nets_are_not_among_the_fitted_ones():
     families = calibration().groupby("held_out")["family"].unique()
-    assert set(families[False]) == set(FITTED)
+    assert set(families[False]) == set(DEVELOPMENT)
     assert not set(families[False]) & set(families[True])
 
 

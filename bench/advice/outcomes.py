@@ -1,4 +1,4 @@
-"""Thresholds of the advice, its words, and how often it is wrong, from the measured calibration."""
+"""Outcomes of the advice, its words, and how often it is wrong, from the measured calibration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
 SAMPLES = 10_000
@@ -27,9 +26,7 @@ OUTCOMES: tuple[Outcome, ...] = ("accurate", "inaccurate", "undecided")
 
 TABLE = Path(__file__).with_name("calibration.csv")
 """A row for each net, input, noise level and use: the index with its interval, and the error of
-linearisation. `held_out` marks nets that played no part in the choice of thresholds."""
-ALLOWED = 0.02
-"""Share of wrong advice that the thresholds allow on the fitted nets, on either side."""
+linearisation. `held_out` marks nets on which the method was not developed."""
 NEAR, WIDER = 2, 10
 """Factors between error and limit for which error rates are reported."""
 _DRAWS = 2000
@@ -48,33 +45,8 @@ def near(table: pd.DataFrame, factor: float) -> pd.DataFrame:
     return table[(ratio >= 1 / factor) & (ratio <= factor)]
 
 
-@functools.cache
-def thresholds() -> dict[str, tuple[float, float]]:
-    """Return the thresholds `low` and `high` of the index by use, from the fitted nets near the limits.
-
-    An interval below `low` is called accurate, and one above `high` inaccurate. Of the settings with an error
-    within a factor of ten of the limit, at most a share of :data:`ALLOWED` are wrong on either side. `low` is
-    at most the limit, and `high` at least.
-    """
-    fitted = near(calibration().query("not held_out"), WIDER)
-    ends = {}
-    for use, rows in fitted.groupby("use", sort=False):
-        limit = LIMITS[str(use)]
-        low = _threshold(rows["high"].to_numpy(), ~rows["small"].to_numpy())
-        high = -_threshold(-rows["low"].to_numpy(), rows["small"].to_numpy())
-        ends[str(use)] = min(low, limit), max(high, limit)
-    return ends
-
-
-def _threshold(values: NDArray[np.float64], wrong: NDArray[np.bool_]) -> float:
-    """Largest value up to which at most the allowed share of rows is wrong."""
-    order = np.argsort(values)
-    share = np.cumsum(wrong[order]) / np.arange(1, len(order) + 1)
-    return float(values[order][share <= ALLOWED].max(initial=-np.inf))
-
-
 def rates(by: str | None = None, within: float = math.inf) -> pd.DataFrame:
-    """How often the advice was wrong on nets that played no part in the thresholds, by use.
+    """How often the advice was wrong on nets on which the method was not developed, by use.
 
     Columns: `nets`, `settings` (an input at a noise level), `small` (the share of settings in which
     linearisation is accurate), `abstained` (share of settings), `wrong` (share of the advice that was given)
@@ -110,9 +82,9 @@ def rates(by: str | None = None, within: float = math.inf) -> pd.DataFrame:
 
 
 def outcome_of(use: str, low: float, high: float) -> Outcome:
-    """Compare the interval of an index with both thresholds of its use; infinite ones are undecided."""
-    accurate, inaccurate = thresholds()[use]
-    return "accurate" if high <= accurate else "inaccurate" if inaccurate < low < math.inf else "undecided"
+    """Compare the interval of an index with the limit of its use; infinite ones are undecided."""
+    limit = LIMITS[use]
+    return "accurate" if high <= limit else "inaccurate" if limit < low < math.inf else "undecided"
 
 
 def outcomes(rows: Sequence[Mapping[Any, Any]]) -> pd.DataFrame:
