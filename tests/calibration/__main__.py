@@ -22,12 +22,9 @@ This page shows how often floors, intervals and verdicts are wrong, in simulatio
 an *interval* is wrong if it does not contain the true value.
 
 [error_rates.csv](error_rates.csv) has each rate with its condition, standard error and number of trials.
-`python -m tests.calibration` writes the file and this page in a few minutes. `make slow` runs the same
-simulations, with the same seeds, as tests. A test fails if a rate is significantly above its nominal level
-(one-sided exact binomial test at 0.001).
-
-The error rates of `sdp-bench advise` on nets that it was not calibrated on are listed with
-[its method](models.md#advice-without-an-oracle).
+`python -m tests.calibration` writes the file and this page in a few minutes.
+[Nets](models.md#advice-without-an-oracle) has the error rates of `sdp-bench advise` on nets that it was not
+calibrated on.
 """
 _FEW = "Few inputs"
 TITLES = {
@@ -38,34 +35,32 @@ TITLES = {
 _FEW_INPUTS = """
 ## Few inputs
 
-How often `validate --net` calls a mean error small for inputs like those measured, although it is just above
-the limit, by number of inputs. The committed errors are those of all rules in settings with a mean near the
-limit, scaled to it. Made-up errors have the worst of several distributions, such as the largest possible
-error at a few inputs. The bounds hold for every distribution (of ratios: up to a factor of 3). They replace
-Student's t, which does not. Even errors of zero therefore need 299 inputs for the class, 66 for standard
+The table shows how often `validate --net` calls a mean error small for inputs like those measured, although
+it is just above the limit, by number of inputs. The committed errors are those of all rules in settings with
+a mean near the limit, scaled to it. Made-up errors have the worst of several distributions, such as the
+largest possible error at a few inputs. Our bounds hold for every distribution (of ratios: up to a factor of
+3); Student's t does not. Even errors of zero therefore need 299 inputs for the class, 66 for standard
 deviations and 59 for the whole distribution. `python -m tests.calibration.few_inputs` compares five methods.
 
 """
 _COMPARISONS = """
 ## Two rules on few inputs
 
-`validate --net` calls a rule better if both t and the sign test do (each at 0.025 in each direction). The
-sign test is exact for "better on most inputs" at every number of inputs, and needs at least six. The table
-has the largest rate at which one of two rules with equal mean errors is called better (3 to 50 inputs; level
-0.05), and the power by number of inputs if means differ by more than the limit. Errors are the committed
-ones, scaled to equal means for the first column. Betting keeps its level for every distribution, but has less
-power. If rare large errors decide the mean, the level is exceeded (see the shifted errors above); the bounds
-of the mean error then show that it is unknown.
+`validate --net` calls a rule better if both t and the sign test do (each at 0.025 in each direction), which
+takes at least six inputs. The table has the largest rate at which one of two rules with equal mean errors is
+called better (3 to 50 inputs; level 0.05), and the power by number of inputs if means differ by more than the
+limit. Errors are the committed ones, scaled to equal means for the first column. Betting keeps its level for
+every distribution, but has less power. If rare large errors decide the mean, the level is exceeded (see the
+shifted errors above); the bounds of the mean error then show that it is unknown.
 
 """
 _CHECK = """
 ## Independent check
 
-On 2026-11-29 two persons who had not seen the methods checked the answers, one after the other, against
-quadrature, Sobol points and own samples. Faults that the first one found were mended before the second check.
-Rates are those of the second check unless a row is marked with *first*. Intervals are exact binomial ones.
-“Wrong” is relative to what was decided. The functions have 1 to 6 inputs and noise mostly near the limit:
-smooth, oscillating, kinked and discontinuous ones.
+Two persons who had not seen the methods checked the answers, one after the other, against quadrature, Sobol
+points and their samples. Rates are those of the second check unless a row is marked with *first*, with exact
+binomial intervals. “Wrong” is relative to the decided cases. The functions have 1 to 6 inputs and noise
+mostly near the limit. They are smooth, oscillating, kinked or discontinuous.
 
 | answer | cases | wrong | undecided |
 | --- | --- | --- | --- |
@@ -89,17 +84,13 @@ smooth, oscillating, kinked and discontinuous ones.
 | `budget`, 95 % intervals of indices, six functions | 6600 | 5.2 % (4.5 to 6.0) | |
 | verdicts, 3 to 40 replicates, level 0.05 (*first*) | 4000 each | at most 4.4 % | |
 
-Outputs that the samples do not reach are not seen: `advise` called x + 0.001 Φ(−x)^(−1/1.8) accurate in 40
-of 40 draws, although its variance is infinite. Intervals of a budget missed in 18 to 38 % of cases if rare
-large outputs dominate the variance; such rows now have a note. Intervals of standard deviations by `sample`
-missed in 28 of 100 cases for exp(1.5 x), in 25 for x + 20 (x > 3), in 13 for exp(x), and in 11 and 12 for
-events with the probabilities 0.01 and 0.002, mostly because they were too low. Two rules with equal means
-were distinguished in up to 13 % of cases with lognormal differences of scale 1, and in up to 86 % if 2 % of
-the inputs decide the mean (*first*).
+If rare large outputs dominate the variance, 18 to 38 % of the intervals of a budget miss the exact index; a
+note marks such rows. Intervals of standard deviations by `sample` missed in 28 of 100 cases for exp(1.5 x),
+in 25 for x + 20 (x > 3), in 13 for exp(x), and in 11 and 12 for events with the probabilities 0.01 and 0.002,
+mostly because they were too low. Two rules with equal means were distinguished in up to 13 % of cases with
+lognormal differences of scale 1, and in up to 86 % if 2 % of the inputs decide the mean (*first*).
 
-The check of the speed gate found that unchanged plug-ins looked 5 % faster than before, so that slow-downs by
-10 % passed: the processes of the two versions had imported different modules. They now find a rule in the
-same way, and the same rules give the [rates in Continuous integration](ci.md#speed).
+[Continuous integration](ci.md#speed) has the rates of the speed gate.
 """
 _HIGH = """
 ## Largest rates
