@@ -76,10 +76,10 @@ def validate(
 
     `rule` is a class with ``name`` and ``propagate(net, x)``, an instance, a factory function, or a text as
     for the command; or a list of these. Without a rule, the built-in rules are compared on `net`.
-    `compare_with` are further rules, given like `rule`; by default all built-in ones. `net` is a module, a
-    callable without arguments that makes one, or an address or a file as for the command; by default, small
-    nets that are trained on Iris. Your rule and your net run in separate processes, to which they are sent as
-    they are now, with the values of the variables that they use.
+    `compare_with` are further rules, given like `rule`; by default the usual built-in ones. `net` is a
+    module, a callable without arguments that makes one, or an address or a file as for the command; by
+    default, small nets that are trained on Iris. Your rule and your net run in separate processes, to which
+    they are sent as they are now, with the values of the variables that they use.
 
     `inputs` of the net are an array, a tensor or a path, of shape ``(B, *event)`` with B >= 1; or a mapping
     with several of these, by name or position of the net's input. `rows` is the number of inputs to use, from

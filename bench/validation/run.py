@@ -34,7 +34,7 @@ class ValidationRequest:
 
     `rules` are under test: built-in specs, plug-in addresses, or loaded plug-ins. `net` builds a user's net
     with its inputs, which replaces those of the experiments. `experiments` replaces the default cells, and
-    `compare_with` the default of comparing with all built-in rules. `options` are those of
+    `compare_with` the usual built-in rules. `options` are those of
     :meth:`sdp_bench.bench.settings.Settings.but`. `budget` adds an uncertainty budget of the net, for
     `groups` of its inputs, which are named by `columns`. `kit_limit` and `group_limit` are time limits in
     seconds. `jobs` is the number of processes (default: one per core). `command` is recorded.
