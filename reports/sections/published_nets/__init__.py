@@ -40,6 +40,10 @@ class Answers:
     inputs: int
     oracle: int
 
+    @property
+    def sigmas(self) -> list[float]:
+        return sorted({answer.sigma for answer in self.recommendations})
+
     def for_use(self, use: str) -> list[Recommendation]:
         return [answer for answer in self.recommendations if answer.use.name == use]
 
@@ -65,16 +69,13 @@ class PublishedNets(Section):
         uses = [use.name for use in USES if any(answer.for_use(use.name) for answer in answers)]
         compared = transfers(suite, measurements, published_of(results))
         of_linearisation = outcomes(answers)
-        by_net = {
-            key: rows.sort_values("sigma")["outcome"].to_list()
-            for key, rows in of_linearisation.groupby(["net", "use"])
-        }
+        outcome_of = of_linearisation.set_index(["net", "use", "sigma"])["outcome"].to_dict()
         judged = pd.DataFrame([row for answer in answers for row in answer.judged])
         return {
             "nets": answers,
             "uses": uses,
             "limits": {use.name: use.limit for use in USES},
-            "by_net": by_net,
+            "outcome_of": outcome_of,
             "summary": summary(of_linearisation).to_dict("index"),
             "ties": ties(answers, results.traits),
             "install": install_command(published_nets()),
