@@ -128,7 +128,7 @@ class _Worker:
             reason = "the worker process died (it ended itself, was killed, or was out of memory)"
         if self._is_old:
             raise _NotTimedError(Status.NEW, f"the older version fails: {reason}")
-        raise _NotTimedError(Status.FAILED, reason)
+        raise _NotTimedError(Status.FAILED, f"the current version fails: {reason}")
 
     def _answer(self, request: object) -> Any:
         """Return the answer of the process; None if it has ended."""

@@ -54,7 +54,8 @@ def old_version(against: str, rules: Mapping[str, CheckedRule]) -> Iterator[OldV
 
     No code is run. A UserError is raised if there is no such version, or a plug-in is not in the repository.
     """
-    root = Path(_git("rev-parse", "--show-toplevel")[0] or Path.cwd()).resolve()
+    top, outside = _git("rev-parse", "--show-toplevel")
+    root = Path(top or Path.cwd()).resolve()
     commit, problem = _git("rev-parse", "--verify", "--end-of-options", f"{against}^{{commit}}")
     with tempfile.TemporaryDirectory(prefix="sdp-bench-") as temporary:
         if commit:
@@ -63,6 +64,10 @@ def old_version(against: str, rules: Mapping[str, CheckedRule]) -> Iterator[OldV
             _check_out(root, commit, folder)
         elif Path(against).is_dir():
             folder, name = Path(against).resolve(), against
+        elif outside:
+            raise UserError(
+                f"--against: '{against}' is not a folder, and no revision is known here: {outside}"
+            )
         else:
             raise UserError(
                 f"--against: '{against}' is neither a folder nor a revision that Git has here ({problem}); "
