@@ -77,9 +77,10 @@ class RankedUse:
 
 
 ERROR_FACTOR = "error factor"
+CLASS = RankedUse("class", "1 − TV of the class", ("tv_class",))
 WHOLE = RankedUse("whole distribution", "1 − TV", ("tv_headline", "tv_principal"))
 USES = (
-    RankedUse("class", "1 − TV of the class", ("tv_class",)),
+    CLASS,
     RankedUse("standard deviations", ERROR_FACTOR, ("std_ratio",), shown=_factor),
     WHOLE,
     RankedUse("W1", "W1 / its floor", ("w1", "w1_certified"), _over_floor, _factor),
@@ -287,7 +288,7 @@ def which_rule(
         results_by_use[row.use.title] = {name: result for name, result in families.items() if result}
     for use, result in published.items():
         nets = int(result.overall.nets.max()) + 1
-        results_by_use.setdefault(use, {})[f"the {nets} published nets with this metric"] = result
+        results_by_use.setdefault(use, {})[f"{nets} published nets"] = result
     sentences = []
     for use, results in results_by_use.items():
         families_of_action: dict[str, list[str]] = {}
@@ -302,6 +303,10 @@ def which_rule(
         if undecided:
             clauses.append(f"on {labels.listed(undecided)} it is undecided")
         sentences.append(f"{use[0].upper()}{use[1:]}: {'; '.join(clauses)}.")
+    of_class = results_by_use.get(CLASS.title, {})
+    if _CLASSIFIERS in of_class:
+        action = traits.action(of_class[_CLASSIFIERS].advised)
+        sentences.insert(1, f"Class of {_CLASSIFIERS}: {action}.")
     return brief(sentences)
 
 

@@ -208,7 +208,7 @@ def test_the_repository_stays_as_it_is(repository):
 
 def test_without_git_only_folders_can_be_compared(repository, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UserError, match="neither a folder nor a revision"):
+    with pytest.raises(UserError, match="'HEAD' is not a folder, and no revision is known here"):
         old_version("HEAD", {}).__enter__()
     with old_version(".", rule_at("rules/mine.py:Mine")) as old:
         assert old.rules.keys() == {"mine"}
