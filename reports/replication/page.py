@@ -172,8 +172,9 @@ def small_forest(rulings: Rulings) -> Figure | None:
     axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     axes.grid(visible=False, axis="y")
     caption = (
-        "Nets with 4 ReLU layers, outputs in two kinds of bins: medians with 95 % intervals. Right of the "
-        "dashed line SDP is more accurate."
+        "The claim (Petersen et al. 2024): SDP competes with DVIA at a fraction of its cost, and is superior "
+        "to marginal moment matching. Medians over nets with 4 ReLU layers with 95 % intervals, in two kinds "
+        "of bins. Right of the dashed line SDP is more accurate."
     )
     return Figure("figure-claim", "Lead of SDP over its rivals", caption, drawing)
 

@@ -481,7 +481,7 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
         axes.locator_params(axis="x", nbins=3)
         axes.set_ylim(_RANKED - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-    caption = f"Mean over settings of {names[0]} with 95 % intervals, best first. Ringed: recommended."
+    caption = f"Means for {names[0]} with 95 % intervals. Ringed: recommended."
     if any(use.about == ERROR_FACTOR for use, _ in shown):
         caption += " An error factor of 1.05 is 5 % off."
     variants.discard("DVIA")
