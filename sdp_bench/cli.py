@@ -1,8 +1,8 @@
 """The command ``sdp-bench``.
 
 Exit codes: 0 success, 1 negative verdict, 2 usage or bad input, 3 something failed to run, 130 interrupted,
-141 the reader closed the pipe. If both 1 and 3 apply, ``check`` and ``validate`` exit with 1. Heavy modules
-are imported only by commands that need them, so that ``--help`` is instant.
+143 terminated, 141 the reader closed the pipe. If both 1 and 3 apply, ``check`` and ``validate`` exit with 1.
+Heavy modules are imported only by commands that need them, so that ``--help`` is instant.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def _ended() -> int:
     except (click.Abort, KeyboardInterrupt) as error:
         if isinstance(error.__cause__, EOFError):  # click treats it as an interrupt at a prompt
             return _failed(error.__cause__)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Python resets other handlers before it ends
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # Python resets other handlers before it ends
         _say("interrupted; a run keeps its finished measurements, and the same command resumes it")
         return interrupt.exit_code
     except SystemExit as stop:

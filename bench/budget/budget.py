@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ def budget_of(
     if len(dependent) == len(groups):
         indices = _sobol_indices(net, law, groups, inputs, others, outputs, other_outputs)
     else:
-        note = "; ".join(filter(None, (note, DEPENDENT + _grouping(dependent))))
+        note = "; ".join(filter(None, (note, DEPENDENT + _grouping(dependent, law.event_shape))))
     is_constant = _is_constant(outputs, _CONSTANT_DOUBLE if dtype == torch.float64 else _CONSTANT_SINGLE)
     is_dominated = effective_samples(np.concatenate([outputs, other_outputs])) < FEWEST_EFFECTIVE
     rows = []
@@ -206,7 +207,9 @@ def budget_on(
 def _rows(
     net: OwnNet, noise: Noise, sigmas: Sequence[float], groups: Sequence[Group], samples: int, seed: int
 ) -> list[dict[Any, Any]]:
-    module, rows, finished = net.build(), [], 0
+    module = net.build()
+    rows: list[dict[Any, Any]] = []
+    finished = 0
     for sigma in sigmas:
         law = noise.law(net.inputs, sigma, range(len(net.inputs)))
         for number in range(len(net.inputs)):
@@ -298,13 +301,20 @@ def _dependent_groups(law: Law, groups: Sequence[Group]) -> list[list[Group]]:
     return sets
 
 
-def _grouping(dependent: Sequence[Sequence[Group]]) -> str:
+def _grouping(dependent: Sequence[Sequence[Group]], event: tuple[int, ...]) -> str:
     """Say which groups to take together, if these are columns of a table and not all of them."""
-    sets = [[group.name for group in groups] for groups in dependent]
-    if len(sets) == 1 or any(group.is_block for groups in dependent for group in groups):
+    is_listed = len(event) == 1 and not any(group.is_block for groups in dependent for group in groups)
+    if len(dependent) == 1 or not is_listed:
         return ""
+    sets = [[_listed_name(group) for group in groups] for groups in dependent]
     listed = ",".join("+".join(names) for names in sets if OTHERS not in names)
-    return f"; take dependent ones together: --groups {listed}"
+    return f"; take dependent ones together: --groups {shlex.quote(listed)}"
+
+
+def _listed_name(group: Group) -> str:
+    """Name of a group in --groups: the index of a column with a separator in its name."""
+    has_separator = group.component is not None and any(separator in group.name for separator in ",+")
+    return str(group.component) if has_separator else group.name
 
 
 def _correlation(inputs: Tensor, output: Array, group: Group) -> dict[str, float]:

@@ -81,8 +81,8 @@ def _blocks(event: tuple[int, ...], rows: int, columns: int, is_grid: bool) -> l
     groups = []
     for band in np.array_split(indices, rows, axis=1):
         for block in np.array_split(band, columns, axis=2):
-            # Position of the first and the last component of the block in the last two axes.
-            (top, left), (bottom, right) = (divmod(int(block[0].flat[end]), event[-1]) for end in (0, -1))
+            top, left = divmod(int(block[0, 0, 0]), event[-1])
+            bottom, right = divmod(int(block[0, -1, -1]), event[-1])
             name = f"rows {top}-{bottom} columns {left}-{right}" if is_grid else f"{left}-{right}"
             mask = np.zeros(indices.size, dtype=bool)
             mask[block.reshape(-1)] = True

@@ -28,6 +28,8 @@ from pebble.common.types import RemoteTraceback
 from ..errors import one_line
 from . import WorkerError, let_threads_sleep, uninterrupted
 
+SAFE_PATH = "sdp-bench"
+"""Value of PYTHONSAFEPATH in a starting fork server, which then removes it: user code must not inherit it."""
 _RESTART = 1.0  # s, until a killed fork server is replaced
 _MEMORY_CHECK = 0.05  # s, between checks of a worker's memory
 _LOOK = 0.1  # s, between checks whether a silent worker has ended
@@ -246,7 +248,8 @@ class _Server:
         except (OSError, EOFError):  # the fork server was killed
             time.sleep(_RESTART)
         try:
-            return process(*args)
+            with _safe_path():
+                return process(*args)
         except (OSError, EOFError) as error:
             raise WorkerError(f"no worker process could be started ({error})") from error
 
@@ -257,15 +260,14 @@ def _safe_path() -> Iterator[None]:
 
     It may contain a user's queue.py.
     """
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
+    if os.environ.get("PYTHONSAFEPATH"):
+        yield
+        return
+    os.environ["PYTHONSAFEPATH"] = SAFE_PATH
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
+        os.environ.pop("PYTHONSAFEPATH", None)
 
 
 _SERVER = _Server()

@@ -234,7 +234,7 @@ def _is_unsupported(worker: _Worker, pair: Pair) -> bool:
     try:
         worker.seconds(pair)
     except _NotTimedError as error:
-        return UnsupportedError.__name__ in str(error)
+        return f"version fails: {UnsupportedError.__name__}:" in str(error)
     return False
 
 

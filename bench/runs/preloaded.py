@@ -6,6 +6,7 @@ would otherwise repeat these imports.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 import ot  # noqa: F401  with what it brings, it takes longer than many a group
@@ -16,6 +17,7 @@ import sdp_ref
 from sdp_ref.registry import RegistryError
 
 from ... import oracles
+from ..executors.local import SAFE_PATH
 from ..experiments import law_group  # noqa: F401
 from ..metrics import metrics
 from ..studies.introduction import group as introduction  # noqa: F401
@@ -23,6 +25,9 @@ from ..studies.robustness import group as robustness  # noqa: F401
 from ..studies.selective import group as selective  # noqa: F401
 from ..studies.uci import group as uci  # noqa: F401
 from . import driver  # noqa: F401
+
+if os.environ.get("PYTHONSAFEPATH") == SAFE_PATH:
+    del os.environ["PYTHONSAFEPATH"]
 
 for _package in (oracles, sdp_ref):
     for _name in _package.__all__:

@@ -179,7 +179,8 @@ class Error:
         if self.metric.name == "tv_class":
             text = f"{labels.number(100 * self.worst)} points"
         elif self.metric.better == "one":
-            factor = math.exp(self.worst)
+            with np.errstate(over="ignore"):
+                factor = float(np.exp(self.worst))
             text = f"a factor of {labels.number(factor, 3 if factor < 2 else None)}"
         else:
             text = labels.number(self.worst)
@@ -353,14 +354,16 @@ def _worst(scores: NDArray[np.float64], inputs: pd.Series) -> tuple[float, str]:
 
 
 def _worst_component(logarithms: pd.Series, rows: pd.DataFrame) -> tuple[float, str]:
-    """The largest logarithm of a ratio in size, and its output and input."""
+    """The largest logarithm of a ratio in size, and its output and input, if there are several."""
     position = int(logarithms.abs().to_numpy().argmax())
-    row = rows.iloc[position]
-    component = str(row["component"])
-    place = f"output {component}" if component.partition(" ")[0].isdecimal() else component
+    component = str(rows["component"].iloc[position])
+    # Components are an output, and for tails its probability: "0 p=0.01".
+    detail = component.partition(" ")[2]
+    has_one_output = rows["component"].astype(str).str.partition(" ")[0].nunique() == 1
+    place = detail if has_one_output else f"output {component}"
     if rows["input"].nunique() > 1:
-        place += f" at input {row['input']:g}"
-    return float(abs(logarithms.iloc[position])), place
+        place = f"{place} at input {rows['input'].iloc[position]:g}".strip()
+    return float(abs(logarithms.iloc[position])), place.removeprefix("at ")
 
 
 def _recommended_rule(

@@ -155,7 +155,8 @@ def one_row_per_measurement(frame: pd.DataFrame) -> pd.DataFrame:
     )
     measurement = [*UNIT, "noise", "sigma", "rule", "metric"]
     outputs = ratios.groupby(measurement, sort=False)
-    value = np.exp(outputs["logarithm"].mean())
+    with np.errstate(over="ignore"):
+        value = np.exp(outputs["logarithm"].mean())
     mean_of_outputs = outputs.first().assign(
         value=value,
         stderr=np.sqrt(outputs["relative_variance"].sum()) / outputs.size() * value,

@@ -382,16 +382,17 @@ def test_the_worst_ratio_is_a_factor_in_both_directions():
         assert answer_of(changed, use).linear.worst_text.startswith("a factor of 1.250 ")
 
 
-def test_the_worst_ratio_is_that_of_a_single_output():
+@pytest.mark.parametrize(("ratio", "factor"), [(0.5, "2.00"), (1e-320, "∞")])
+def test_the_worst_ratio_is_that_of_a_single_output(ratio, factor):
     data, use = own_net(3), "standard deviations and intervals"
     is_ratio = data["metric"] == "std_ratio"
     one = data[is_ratio].drop_duplicates(["input", "sigma", "rule"]).assign(component="0", value=1.0)
     other = one.assign(component="1")
     is_worst = (other["input"] == other["input"].min()) & (other["sigma"] == 1.0)
-    other.loc[is_worst, "value"] = 0.5
+    other.loc[is_worst, "value"] = ratio
     both = checked(pd.concat([data[~is_ratio], one, other], ignore_index=True))
     number = f"{other['input'].min():g}"
-    assert answer_of(both, use).linear.worst_text == f"a factor of 2.00 (output 1 at input {number})"
+    assert answer_of(both, use).linear.worst_text == f"a factor of {factor} (output 1 at input {number})"
 
 
 def test_an_uncertainty_budget_is_a_section_and_a_table(tmp_path):

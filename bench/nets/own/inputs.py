@@ -82,7 +82,8 @@ def picked(made: Any, path: str) -> Any:
     for part in path.split(".") if path else ():
         inside = parts_of(made)
         if part not in inside:
-            names = f": there are {', '.join(inside)}" if inside else ""
+            listed = [*inside][:_LISTED] + ["..."] * (len(inside) > _LISTED)
+            names = f": there are {', '.join(listed)}" if inside else ""
             raise UserError(f"there is no output '{path}'{names} in {described(made)}")
         made = inside[part]
     return made
@@ -122,7 +123,7 @@ def row_seed(seed: int, row: int) -> int:
     return (seed * MAX_INPUTS + row) % 2**63
 
 
-_LISTED = 10  # numbers of equal inputs in a note
+_LISTED = 10  # names or numbers in a message
 
 EMBEDDINGS = (
     "noise is on real numbers: of a net that takes indices (tokens) give the embeddings, its inputs_embeds, "

@@ -288,7 +288,7 @@ def which_rule(
         results_by_use[row.use.title] = {name: result for name, result in families.items() if result}
     for use, result in published.items():
         nets = int(result.overall.nets.max()) + 1
-        results_by_use.setdefault(use, {})[f"{nets} published nets"] = result
+        results_by_use.setdefault(use, {})[f"{nets} published nets with this metric"] = result
     sentences = []
     for use, results in results_by_use.items():
         families_of_action: dict[str, list[str]] = {}

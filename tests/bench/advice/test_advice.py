@@ -261,7 +261,7 @@ def test_with_infinite_variance_no_number_of_samples_is_named():
     assert "draw more than 10,000 samples: few outputs determine the standard deviations" in line
 
 
-def test_families_of_held_out_nets_are_not_among_the_fitted_ones():
+def test_held_out_families_are_not_those_of_the_development():
     families = calibration().groupby("held_out")["family"].unique()
     assert set(families[False]) == set(DEVELOPMENT)
     assert not set(families[False]) & set(families[True])

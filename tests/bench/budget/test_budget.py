@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -118,6 +119,21 @@ def test_the_note_on_dependent_groups_names_the_groups_to_take_together(correlat
     if hint:
         listed = hint.partition(" ")[2]
         assert budget(nn.Linear(4, 1, dtype=torch.float64), law, listed, samples=256)["note"].eq("").all()
+
+
+def test_the_note_can_be_typed_for_names_with_separators():
+    names, net = ("a,b", "a b", "x-1"), nn.Linear(3, 1, dtype=torch.float64)
+    (note,) = budget_of(net, chain(0.4, 0.0), groups_of("", (3,), names), 256)["note"].unique()
+    words = shlex.split(note.partition("--groups ")[2])
+    assert words == ["0+a b,x-1"]
+    assert len(groups_of(words[0], (3,), names)) == 2
+
+
+def test_components_of_an_image_have_no_names_to_list():
+    law = sr.Gaussian(torch.zeros(1, 2, 2, dtype=torch.float64), chain(0.4, 0.0, 0.0).covariance)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 1, dtype=torch.float64))
+    (note,) = budget_of(net, law, groups_of("", (2, 2)), 256)["note"].unique()
+    assert note == DEPENDENT
 
 
 def test_one_random_scale_makes_uncorrelated_inputs_dependent():
@@ -335,10 +351,16 @@ def test_groups_divide_the_components(text, event, sizes):
     assert len({group.name for group in groups}) == len(groups)
 
 
-def test_blocks_of_an_image_are_squares():
-    mask = groups_of("2x2", (1, 4, 4))[1].mask.reshape(4, 4)
-    assert mask[:2, 2:].all()
-    assert mask.sum() == 4
+def test_blocks_of_an_image_are_squares_named_by_rows_and_columns():
+    group = groups_of("2x2", (3, 4, 6))[1]
+    assert group.name == "rows 0-1 columns 3-5"
+    mask = group.mask.reshape(3, 4, 6)
+    assert mask[:, :2, 3:].all()
+    assert mask.sum() == 18
+
+
+def test_blocks_of_a_signal_are_named_by_their_ends():
+    assert [group.name for group in groups_of("3", (1, 10))] == ["0-3", "4-6", "7-9"]
 
 
 @pytest.mark.parametrize(

@@ -159,10 +159,11 @@ def test_files_in_the_working_folder_do_not_replace_the_standard_library(tmp_pat
     script.parent.mkdir()
     script.write_text(
         "from sdp_bench.bench.executors.local import in_separate_process\n"
-        "print(in_separate_process(abs, -3))\n"
+        "import os\n"
+        "print(in_separate_process(abs, -3), in_separate_process(os.getenv, 'PYTHONSAFEPATH'))\n"
     )
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == "3\n"
+    assert done.stdout == "3 None\n"  # processes of user code do import from their folders
 
 
 def test_an_error_of_a_call_reaches_the_caller_and_the_worker_goes_on(executor):

@@ -96,7 +96,9 @@ def test_which_rule_is_answered_for_both_kinds_of_nets(frame, suite):
     on_published = results_on_published(frame, TRAITS)
     text = which_rule(names, rows(named, TRAITS), on_published, TRAITS)
     action = TRAITS.action(on_published["whole distribution"].advised)
-    assert text.startswith(f"Whole distribution: {action} on small ReLU nets and 3 published nets")
+    assert text.startswith(
+        f"Whole distribution: {action} on small ReLU nets and 3 published nets with this metric"
+    )
     assert "published" not in which_rule(names, rows(named, TRAITS), {}, TRAITS)
 
 
@@ -147,7 +149,7 @@ def test_nothing_is_recommended_if_most_rules_are_tied(frame, suite):
     text = which_rule(names, rows(named, TRAITS), {"whole distribution": tied}, TRAITS)
     rules = len(resolved.overall.rules)
     tied_rules = f"{rules} of {rules} rules are tied"
-    assert f"; on 3 published nets ({tied_rules}) it is undecided." in text
+    assert f"; on 3 published nets with this metric ({tied_rules}) it is undecided." in text
     assert (
         uses_that_differ(rows(named, TRAITS), {"whole distribution": replace(tied, advised="another")}) == []
     )
