@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sdp_bench.bench import environment
-from sdp_bench.bench.timing import TimeRatio, by_turns
+from sdp_bench.bench.runtime.timing import TimeRatio, by_turns
 
 
 def pytest_benchmark_generate_machine_info() -> dict[str, object]:

@@ -18,10 +18,10 @@ from torch.nn import functional as F  # noqa: N812
 
 import sdp_ref as sr
 from sdp_bench import oracles
+from sdp_bench.bench.runtime.timing import TimeRatio
 from sdp_bench.bench.runtime.workloads import DISTPROP, Workload
 from sdp_bench.bench.studies.uci.group import GRID, LEVELS
 from sdp_bench.bench.studies.uci.stacked import BATCH, OBJECTIVES, Problem, StackTrainer
-from sdp_bench.bench.timing import TimeRatio
 from sdp_bench.oracles.partitions import counting
 from sdp_bench.oracles.partitions.heavy_tails import OutputBins
 from sdp_bench.oracles.partitions.logits import Margin

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import torch
 
-from ..timing import REGULAR, clock
 from . import shown
+from .timing import REGULAR, clock
 from .workloads import RULES, Workload
 
 ON_CPU = "cpu"

@@ -10,9 +10,9 @@ from typing import ClassVar
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..timing import REGULAR, TimeRatio, by_turns
 from . import shown
 from .propagation import BATCHES, MLP_BATCH
+from .timing import REGULAR, TimeRatio, by_turns
 from .workloads import RULES, Workload
 
 SECONDS, ROUNDS = 1, (5, 100)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..timing import REGULAR, ImageNet, Mlp, TimeRatio, by_turns, clock, sized
+from .timing import REGULAR, ImageNet, Mlp, TimeRatio, by_turns, clock, sized
 
 TRAINING_IMAGES = 50_000
 """Training images of CIFAR-10 in one epoch."""

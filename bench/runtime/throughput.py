@@ -8,8 +8,8 @@ import torch
 
 import sdp_ref as sr
 
-from ..timing import TimeRatio, by_turns, sized
 from . import shown
+from .timing import TimeRatio, by_turns, sized
 from .workloads import mlp
 
 NET, SAMPLES, GEMM, ROUNDS = "mlp-4x100", 2**19, 2048, 5

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import sdp_ref as sr
 
-from ..timing import REGULAR, Mlp, sized
+from .timing import REGULAR, Mlp, sized
 
 
 def described() -> str:

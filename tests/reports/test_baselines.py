@@ -4,9 +4,9 @@ import pytest
 
 from sdp_bench.bench.results.folder import read
 from sdp_bench.bench.runtime.table import load
+from sdp_bench.bench.runtime.timing import REGULAR
 from sdp_bench.bench.runtime.workloads import DISTPROP, RULES, SHORT
 from sdp_bench.bench.studies import uci
-from sdp_bench.bench.timing import REGULAR
 from sdp_bench.reports.replication.page import Rulings, topics
 from sdp_bench.reports.results import BASELINES, COMMITTED, POOR_ACCURACY, Results, committed_results
 from sdp_bench.reports.results_page import results_page

@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 import statistics
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,6 @@ from ...nets.architectures import Architecture
 from ...nets.training import numerics
 from ...operations import operations
 from ...settings import Settings
-from ...timing import clock
 from . import ACTIVATIONS, BATCH, BRIER, KINK_DISTANCES, RULES, SAMPLERS, SIZES, TRAININGS, WIDTHS
 
 TASK = "MNIST, means of 4 x 4 pixels"
@@ -462,9 +462,9 @@ def processor_times(calls: Mapping[str, Callable[[], object]]) -> dict[str, floa
     for _ in range(ROUNDS):
         for name, call in calls.items():
             if sum(seconds[name][1:]) < ENOUGH and max(seconds[name], default=0) < 10 * LONG:
-                start = clock()
+                start = time.process_time()
                 call()
-                seconds[name].append(clock() - start)
+                seconds[name].append(time.process_time() - start)
     return {name: statistics.median(times[1:] or times) for name, times in seconds.items()}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from ....bench.runtime.table import Row, beside_paper
-from ....bench.timing import REGULAR, ImageNet, Mlp, sized
+from ....bench.runtime.timing import REGULAR, ImageNet, Mlp, sized
 from ...paper import experiment
 from ...results import BASELINES, Results
 from ...section import Context, Section

@@ -1,3 +1,4 @@
+import json
 import math
 import os
 import re
@@ -102,6 +103,15 @@ def asv_results(folder, **series):
             results.add_result(benchmark, result, datetime(2026, 11, 20, tzinfo=UTC), 1.0)
         results.save(str(folder))
     return folder
+
+
+def test_asv_imports_the_suite_under_its_own_name():
+    """It imports the folder as the package `runtime`, outside of sdp_bench."""
+    code = "from asv_runner.discovery import list_benchmarks; list_benchmarks(sys.argv[1], sys.stdout)"
+    command = [sys.executable, "-P", "-c", f"import sys; {code}", history.ROOT / "bench" / "runtime"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/")
+    names = {one["name"] for one in json.loads(listed.stdout) if "name" in one}
+    assert "ratios.RelativeCost.track_ratio" in names
 
 
 def test_the_page_has_the_last_step_of_each_benchmark_with_its_commits(tmp_path):

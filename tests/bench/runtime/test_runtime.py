@@ -10,8 +10,8 @@ import torch
 
 import sdp_ref as sr
 from sdp_bench.bench.runtime import propagation, table
+from sdp_bench.bench.runtime.timing import REGULAR, ImageNet, Mlp, TimeRatio, by_turns, sized
 from sdp_bench.bench.runtime.workloads import RULES, Workload, build
-from sdp_bench.bench.timing import REGULAR, ImageNet, Mlp, TimeRatio, by_turns, sized
 
 
 class Clock:
