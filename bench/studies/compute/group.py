@@ -7,11 +7,11 @@ import functools
 import itertools
 import math
 import statistics
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import process_time
 from typing import Any
 
 import torch
@@ -462,9 +462,9 @@ def processor_times(calls: Mapping[str, Callable[[], object]]) -> dict[str, floa
     for _ in range(ROUNDS):
         for name, call in calls.items():
             if sum(seconds[name][1:]) < ENOUGH and max(seconds[name], default=0) < 10 * LONG:
-                start = time.process_time()
+                start = process_time()
                 call()
-                seconds[name].append(time.process_time() - start)
+                seconds[name].append(process_time() - start)
     return {name: statistics.median(times[1:] or times) for name, times in seconds.items()}
 
 

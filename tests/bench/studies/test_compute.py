@@ -174,7 +174,7 @@ def test_processor_times_are_medians_without_the_first_call(monkeypatch):
     """On a clock that advances by a known time for each call."""
     now = [0.0]
     durations = {"first is slow": [5.0, 0.1, 0.3, 0.2], "slow": [20.0]}
-    monkeypatch.setattr(study, "clock", lambda: now[0])
+    monkeypatch.setattr(study, "process_time", lambda: now[0])
 
     def call(name):
         now[0] += durations[name].pop(0)
