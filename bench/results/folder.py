@@ -210,7 +210,9 @@ def _parquet(table: pa.Table) -> bytes:
     # Dictionaries pay for repeated values; these are mostly distinct.
     coded = [name for name in table.column_names if name not in ("value", "floor", "floor95")]
     file = io.BytesIO()
-    pq.write_table(table, file, compression="zstd", use_dictionary=coded, store_schema=False)
+    pq.write_table(
+        table, file, compression="zstd", compression_level=12, use_dictionary=coded, store_schema=False
+    )
     return file.getvalue()
 
 
