@@ -80,6 +80,7 @@ def blocks(rows: Sequence[Row]) -> Iterator[Context]:
             "title": f"{_title(architecture)}, {_PHASES.get(phase, phase)}",
             "about": _about(first_row),
             "timings": [(_label(row.method), row, paper) for row, paper in pairs],
+            "has_paper": any(paper for _, paper in pairs),
         }
 
 
