@@ -481,7 +481,10 @@ def ranked_rules(names: Sequence[str], rows: Sequence[UseRow], traits: RuleTrait
         axes.locator_params(axis="x", nbins=3)
         axes.set_ylim(_RANKED - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-    caption = f"Means for {names[0]} with 95 % intervals. Ringed: recommended."
+    caption = (
+        f"Means for {names[0]} with 95 % intervals. Ringed: recommended. 1 − TV: the probability that "
+        "prediction and truth have in common; 1 is perfect."
+    )
     if any(use.about == ERROR_FACTOR for use, _ in shown):
         caption += " An error factor of 1.05 is 5 % off."
     variants.discard("DVIA")

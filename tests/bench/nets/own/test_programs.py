@@ -218,7 +218,7 @@ def test_what_is_looked_at_is_part_of_what_a_net_is(two):
             r"one tensor, got dict of logits \(6, 3\), hidden \(Output\) .*: --net-output logits",
         ),
         ("Two", "x.npy", "inputs_embeds", "logit", "no output 'logit': there are logits, hidden in dict"),
-        ("Two", "x.npy", "inputs_embeds", "logits.0", "no output 'logits.0' in a tensor of shape"),
+        ("Two", "x.npy", "inputs_embeds", "logits.9", "no output 'logits.9': there are 0, 1"),
         ("Two", "x.npy", "inputs_embeds", "hidden.states", "must return one tensor, got tuple"),
         ("Two", "x.npy", "nothing", "logits", "unexpected keyword argument 'nothing'"),
         ("Two", "x.npy", "1", "logits", "there is no input '1' in .* which holds 0; .*numpy.savez"),
