@@ -80,9 +80,10 @@ def test_it_has_two_import_names(wheel):
     data = [name for name in tracked.stdout.decode().split("\0") if name]
     assert data
     assert {f"sdp_bench/{name}" for name in data} <= kept
-    results = [name for name in data if name.startswith("reports/baselines/results/")]
-    kinds = {Path(name).name.partition("-")[0] for name in results}
-    assert kinds == {"run.json", "plan.parquet", "committed"}
+    results = [Path(name) for name in data if name.startswith("reports/baselines/results/")]
+    assert {path.name for path in results if "runs" in path.parts} == {"run.json", "plan.parquet"}
+    measured = [path for path in results if "runs" not in path.parts]
+    assert {(path.parent.name, path.suffix) for path in measured} == {("measured", ".parquet")}
 
 
 @pytest.mark.slow
