@@ -2,7 +2,7 @@
 
 The outputs at ``x + z``, with noise ``z``, are paired with their linearisation at the same ``z``. Each error
 has an interval for the sampling noise. While an interval contains the limit of a use, the number of passes is
-doubled, up to 40 000; the advice is then undecided.
+doubled, up to 40 000. If it still contains the limit, the advice is undecided.
 :mod:`sdp_bench.bench.advice.calibration` measures how often the advice is wrong.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,9 +84,7 @@ def _blocks(event: tuple[int, ...], rows: int, columns: int, is_grid: bool) -> l
             top, left = divmod(int(block[0, 0, 0]), event[-1])
             bottom, right = divmod(int(block[0, -1, -1]), event[-1])
             name = f"rows {top}-{bottom} columns {left}-{right}" if is_grid else f"{left}-{right}"
-            mask = np.zeros(indices.size, dtype=bool)
-            mask[block.reshape(-1)] = True
-            groups.append(Group(name, mask, is_block=True))
+            groups.append(replace(_group(name, block.reshape(-1), indices.size), is_block=True))
     return groups
 
 

@@ -358,12 +358,16 @@ def _worst_component(logarithms: pd.Series, rows: pd.DataFrame) -> tuple[float, 
     position = int(logarithms.abs().to_numpy().argmax())
     component = str(rows["component"].iloc[position])
     # Components are an output, and for tails its probability: "0 p=0.01".
-    detail = component.partition(" ")[2]
-    has_one_output = rows["component"].astype(str).str.partition(" ")[0].nunique() == 1
-    place = detail if has_one_output else f"output {component}"
+    probability = component.partition(" ")[2]
+    outputs = rows["component"].astype(str).str.partition(" ")[0]
+    parts = []
+    if outputs.nunique() > 1:
+        parts.append(f"output {component}")
+    elif probability:
+        parts.append(probability)
     if rows["input"].nunique() > 1:
-        place = f"{place} at input {rows['input'].iloc[position]:g}".strip()
-    return float(abs(logarithms.iloc[position])), place.removeprefix("at ")
+        parts.append(f"input {rows['input'].iloc[position]:g}")
+    return float(abs(logarithms.iloc[position])), " at ".join(parts)
 
 
 def _recommended_rule(
