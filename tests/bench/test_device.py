@@ -4,6 +4,7 @@ The device is a stand-in (:class:`tests.stand_in.StandIn`).
 """
 
 import dataclasses
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sdp_bench.bench.metrics import metric
 from sdp_bench.bench.metrics.oracle import Oracle
 from sdp_bench.bench.nets.architectures import ImageArchitecture
 from sdp_bench.bench.nets.net import best_classifier
+from sdp_bench.bench.published import NotInstalledError, install_command, published_nets
 from sdp_bench.bench.results.columns import CELL, FAILED
 from sdp_bench.bench.runs.driver import run_group
 from sdp_bench.bench.settings import Settings, Size
@@ -85,6 +87,14 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
 """An experiment of each kind; all others are measured with the slow tests."""
 
 
+def skip_without_published_nets():
+    for net in published_nets().values():
+        with suppress(NotInstalledError):
+            net.path()
+            return
+    pytest.skip(f"needs one of the packages: {install_command(published_nets())}")
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -96,6 +106,8 @@ QUICK = ("iris-cauchy", "resnet-tv", "selective", "uci")
 def test_a_group_of_every_experiment_is_measured_on_a_device_as_on_the_cpu(
     name, made_up, monkeypatch, tmp_path
 ):
+    if name == "published":
+        skip_without_published_nets()
     sets = made.MADE if name == "selective" else {}
     load = lambda self, split="test": sets.get((self.name, split), TEST)  # noqa: E731
     monkeypatch.setattr(ImageClassification, "load", load)
