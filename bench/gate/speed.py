@@ -75,9 +75,11 @@ class Timing:
 
 
 class _NotTimedError(Exception):
-    def __init__(self, status: Status, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
+    """A version of a rule could not be timed; `reason` is its error, without the name of the version."""
+
+    def __init__(self, status: Status, version: str, reason: str) -> None:
+        super().__init__(f"the {version} version fails: {reason}")
+        self.status, self.reason = status, reason
 
 
 class _Worker:
@@ -127,8 +129,8 @@ class _Worker:
         else:
             reason = "the worker process died (it ended itself, was killed, or was out of memory)"
         if self._is_old:
-            raise _NotTimedError(Status.NEW, f"the older version fails: {reason}")
-        raise _NotTimedError(Status.FAILED, f"the current version fails: {reason}")
+            raise _NotTimedError(Status.NEW, "older", reason)
+        raise _NotTimedError(Status.FAILED, "current", reason)
 
     def _answer(self, request: object) -> Any:
         """Return the answer of the process; None if it has ended."""
@@ -234,7 +236,7 @@ def _is_unsupported(worker: _Worker, pair: Pair) -> bool:
     try:
         worker.seconds(pair)
     except _NotTimedError as error:
-        return f"version fails: {UnsupportedError.__name__}:" in str(error)
+        return error.reason.startswith(UnsupportedError.__name__)
     return False
 
 

@@ -318,7 +318,6 @@ def _errors_of_rules(
     use: Use, metric: Metric, replicates: Replicates, setting: pd.DataFrame, components: pd.DataFrame
 ) -> dict[str, Error]:
     """Errors of the compared rules in one setting, references included."""
-    of_rules = dict(list(components.groupby("rule", observed=True)))
     errors = {}
     for rule in replicates.rules:
         rows = setting[setting["rule"] == rule]
@@ -329,10 +328,11 @@ def _errors_of_rules(
         direction = math.nan
         worst, worst_place = _worst(scores, rows["input"])
         if metric.better == "one":
-            logarithms = np.log(of_rules[rule]["value"])
+            components_of_rule = components[components["rule"] == rule]
+            logarithms = np.log(components_of_rule["value"])
             direction = float(logarithms.mean())
-            if of_rules[rule]["component"].nunique() > 1:
-                worst, worst_place = _worst_component(logarithms, of_rules[rule])
+            if components_of_rule["component"].nunique() > 1:
+                worst, worst_place = _worst_component(logarithms, components_of_rule)
         errors[rule] = Error(
             use,
             metric,

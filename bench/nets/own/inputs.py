@@ -82,7 +82,9 @@ def picked(made: Any, path: str) -> Any:
     for part in path.split(".") if path else ():
         inside = parts_of(made)
         if part not in inside:
-            listed = [*inside][:_LISTED] + ["..."] * (len(inside) > _LISTED)
+            listed = list(inside)[:_LISTED]
+            if len(inside) > _LISTED:
+                listed.append("...")
             names = f": there are {', '.join(listed)}" if inside else ""
             raise UserError(f"there is no output '{path}'{names} in {described(made)}")
         made = inside[part]
